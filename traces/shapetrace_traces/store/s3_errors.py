@@ -1,0 +1,106 @@
+"""What an S3 server's or the SDK's error means for us, in words for a person and without any secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from botocore import exceptions as sdk
+from shapetrace_contract.message import shorten
+
+from shapetrace_traces.store.base import (
+    ObjectExists,
+    ObjectMissing,
+    StoreDenied,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnreachable,
+)
+
+_BUSY = frozenset(
+    {"SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "TooManyRequests", "InternalError"}
+)
+# 409 on a conditional PUT: another write of the same key is under way, AWS asks for a retry
+_CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+_REGION = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"})
+_KEY_IDENTITY = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"})
+
+
+class Explain:
+    """Turns errors into ours. ``where`` names bucket and endpoint; ``secrets`` are struck out of any server's text."""
+
+    def __init__(self, bucket: str, where: str, secrets: Iterable[str] = ()) -> None:
+        self._bucket = bucket
+        self._where = where
+        self._secrets = [secret for secret in secrets if secret]
+
+    def __call__(self, error: Exception, action: str) -> StoreError:
+        """``action`` says what was tried, such as ``write claims/0.json``."""
+        if isinstance(error, sdk.ClientError):
+            return self._answer(error, action)
+        if isinstance(error, sdk.SSLError):
+            return self._error(
+                StoreUnreachable, action, error, "the certificate of the endpoint is not trusted: set storage caBundle"
+            )
+        if isinstance(error, sdk.NoCredentialsError | sdk.PartialCredentialsError | sdk.CredentialRetrievalError):
+            return self._error(
+                StoreDenied,
+                action,
+                error,
+                "no usable credentials: the Secret needs the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                "or the pod needs an identity of its own",
+            )
+        if isinstance(error, sdk.ParamValidationError):
+            return self._error(StoreMisconfigured, action, error, "check bucket and prefix")
+        if isinstance(error, sdk.HTTPClientError | sdk.ConnectionError | sdk.BotoCoreError | OSError):
+            return self._error(
+                StoreUnreachable, action, error, "check the endpoint, name resolution and network policies"
+            )
+        return self._error(StoreUnreachable, action, error, "unexpected answer")
+
+    def _answer(self, error: sdk.ClientError, action: str) -> StoreError:
+        body = error.response.get("Error", {})
+        code = str(body.get("Code", ""))
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        if status == 412 or code == "PreconditionFailed":
+            return self._error(ObjectExists, action, None, "the object exists already")
+        if code in _CONFLICT:
+            return self._error(StoreUnreachable, action, error, "another write of the same key is under way")
+        if code in _REGION or status == 301:
+            return self._error(StoreMisconfigured, action, error, "check the region and the endpoint")
+        if status >= 500 or status == 429 or code in _BUSY:
+            return self._error(StoreUnreachable, action, error, "the store is down or overloaded")
+        if code == "NoSuchKey":
+            return self._error(ObjectMissing, action, None, "there is no such object")
+        if code == "RequestTimeTooSkewed":
+            return self._error(StoreDenied, action, error, "this node's clock is wrong")
+        if code in _KEY_IDENTITY:
+            return self._error(StoreDenied, action, error, "check the credentials in the Secret")
+        if code == "NoSuchBucket" or status in (401, 403):
+            return self._error(
+                StoreDenied,
+                action,
+                error,
+                f"the bucket {self._bucket!r} does not exist, or the credentials lack the right "
+                "(put, get, list are needed): servers answer both alike",
+            )
+        if status == 404:  # an answer to HEAD has no body, so no code
+            return self._error(ObjectMissing, action, None, "there is no such object")
+        return self._error(StoreMisconfigured, action, error, "the store does not take the request")
+
+    def _error(self, kind: type[StoreError], action: str, error: Exception | None, advice: str) -> StoreError:
+        said = f" ({self._clean(_said(error))})" if error is not None else ""
+        return kind(f"could not {action} in {self._where}: {advice}{said}")
+
+    def _clean(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return shorten(text, 200)
+
+
+def _said(error: Exception) -> str:
+    """The server's or the SDK's own words, without what surrounds them."""
+    if isinstance(error, sdk.ClientError):
+        body = error.response.get("Error", {})
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
+        return f"HTTP {status} {body.get('Code', '')}: {body.get('Message', '')}".strip(" :")
+    return f"{type(error).__name__}: {error}"
