@@ -1,1 +1,1 @@
-"""To be described."""
+"""Reading, indexing and judging traces; the store they lie in. Knows the contract and nothing else of ours."""
