@@ -1,1 +1,1 @@
-"""To be described."""
+"""The API of a ProfileRun: spec and status as pydantic models, and the CustomResourceDefinition made from them."""
