@@ -13,6 +13,15 @@ from shapetrace_api.schema import ApiModel, ListMap, ListSet, Rule, rules
 MAX_SIZES = 512
 """SGLang and vLLM capture 52 to 83 sizes by default; every size from 1 to 512 is the widest list seen."""
 
+Size = Annotated[int, Field(ge=1, le=1_048_576)]
+RunnerWord = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z][a-z0-9-]*$")]
+Axis = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=32, pattern=r"^[a-z][a-z0-9]*$"),
+    Rule("self != 'epoch'", "the axis epoch is taken: it counts how often an engine captured again"),
+]
+AxisValue = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
+
 
 class Unit(StrEnum):
     """What a size counts."""
@@ -24,26 +33,20 @@ class Unit(StrEnum):
 class Variant(ApiModel):
     """One further axis of the engine's graph key, and its values."""
 
-    axis: Annotated[
-        str,
-        StringConstraints(min_length=1, max_length=32, pattern=r"^[a-z][a-z0-9]*$"),
-        Rule("self != 'epoch'", "the axis epoch is taken: it counts how often an engine captured again"),
-    ] = Field(description="Name of the axis, such as 'lora' or 'attention': lower-case letters and digits.")
-    values: Annotated[
-        list[Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]],
-        Field(min_length=1, max_length=32),
-        ListSet(),
-    ] = Field(description="The values to capture, such as 'dense' and 'sparse'.")
+    axis: Axis = Field(description="Name of the axis, such as 'lora' or 'attention': lower-case letters and digits.")
+    values: Annotated[list[AxisValue], Field(min_length=1, max_length=32), ListSet()] = Field(
+        description="The values to capture, such as 'dense' and 'sparse'."
+    )
 
 
 class Target(ApiModel):
     """What one runner of the engine is to capture."""
 
-    runner: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z][a-z0-9-]*$")] = Field(
+    runner: RunnerWord = Field(
         description="Which runner of the engine: 'decode', 'prefill', 'draft', or another that its adapter names."
     )
     unit: Unit = Field(default=Unit.REQUESTS, description="What the sizes count: bs (requests) or tok (tokens).")
-    sizes: Annotated[list[Annotated[int, Field(ge=1, le=1_048_576)]], Field(max_length=MAX_SIZES), ListSet()] = Field(
+    sizes: Annotated[list[Size], Field(max_length=MAX_SIZES), ListSet()] = Field(
         default=[],
         description="The sizes to capture; they configure the engine. The engine's own choice where empty.",
     )

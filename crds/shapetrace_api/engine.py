@@ -22,6 +22,17 @@ MAX_RANKS = 64
 MAX_ARGUMENT_CHARACTERS = 16_384
 """A whole small script fits into one argument (``python3 -c``)."""
 
+HubName = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/]*$")]
+Revision = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/]*$")]
+AbsolutePath = Annotated[str, StringConstraints(min_length=2, max_length=1024, pattern=r"^/[^\x00-\x1f]+$")]
+VolumeFolder = Annotated[str, StringConstraints(max_length=1024, pattern=r"^([^/.][^/]*(/[^/.][^/]*)*)?$")]
+"""No leading slash, and no part that begins with a dot, so that it cannot leave the volume."""
+ImageReference = Annotated[
+    str, StringConstraints(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/:@]*$")
+]
+Argument = Annotated[str, StringConstraints(max_length=MAX_ARGUMENT_CHARACTERS)]
+VariableName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
 
 class ModelRole(StrEnum):
     """What a model is to the engine."""
@@ -36,7 +47,7 @@ class VolumePath(ApiModel):
     """A folder of a PersistentVolumeClaim."""
 
     claim_name: DnsName = Field(description="Name of the PersistentVolumeClaim, in the namespace of the run.")
-    path: Annotated[str, StringConstraints(max_length=1024, pattern=r"^([^/.][^/]*(/[^/.][^/]*)*)?$")] = Field(
+    path: VolumeFolder = Field(
         default="", description="Folder within the volume, without a leading slash; empty means the volume's root."
     )
 
@@ -63,17 +74,13 @@ class Model(ApiModel):
         description="What the model is to the engine: the target, a draft for speculative decoding, an adapter (LoRA), "
         "or a tokenizer of its own.",
     )
-    name: (
-        Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/]*$")] | None
-    ) = Field(
+    name: HubName | None = Field(
         default=None, description="Name on a model hub, such as 'meta-llama/Llama-3.1-8B'. The engine downloads it."
     )
-    path: Annotated[str, StringConstraints(min_length=2, max_length=1024, pattern=r"^/[^\x00-\x1f]*$")] | None = Field(
-        default=None, description="Absolute path inside the engine's image."
-    )
+    path: AbsolutePath | None = Field(default=None, description="Absolute path inside the engine's image.")
     pvc: VolumePath | None = Field(default=None, description="Folder of a PersistentVolumeClaim, mounted read-only.")
-    revision: Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[-A-Za-z0-9._/]+$")] | None = (
-        Field(default=None, description="Branch, tag or commit on the model hub; the hub's default where absent.")
+    revision: Revision | None = Field(
+        default=None, description="Branch, tag or commit on the model hub; the hub's default where absent."
     )
     token_secret_ref: KeyReference | None = Field(
         default=None,
@@ -117,9 +124,7 @@ class EnvVar(ApiModel):
             "credentials of object storage never reach the engine: set storage.s3.credentialsSecretRef",
         ),
     )
-    name: Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
-        description="Name of the variable."
-    )
+    name: VariableName = Field(description="Name of the variable.")
     value: Annotated[str, StringConstraints(max_length=4096)] | None = Field(
         default=None, description="Value, taken literally. Secrets belong in valueFrom."
     )
@@ -170,17 +175,12 @@ class Engine(ApiModel):
         description="Which engine: sglang, vllm, torch (a small tensor-parallel decoder that comes with shapetrace, or "
         "a module of yours) or command (any program that marks its captures through shapetrace_capture)."
     )
-    image: (
-        Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/:@]*$")]
-        | None
-    ) = Field(
+    image: ImageReference | None = Field(
         default=None,
         description="Container image of the engine. It needs Python 3.10 or later and nothing of shapetrace, which "
         "is injected. Optional for torch only.",
     )
-    args: Annotated[
-        list[Annotated[str, StringConstraints(max_length=MAX_ARGUMENT_CHARACTERS)]], Field(max_length=128), ListAtomic()
-    ] = Field(
+    args: Annotated[list[Argument], Field(max_length=128), ListAtomic()] = Field(
         default=[],
         description="Arguments added to the engine's command line, after those made from this spec; for command the "
         "whole command line. They are visible to everybody who may read the pod: no secrets.",
@@ -206,7 +206,7 @@ class Parallelism(ApiModel):
     tensor: int = Field(default=1, ge=1, le=MAX_RANKS, description="Ranks that share each layer.")
     pipeline: int = Field(default=1, ge=1, le=MAX_RANKS, description="Stages that share the layers out in turn.")
     data_replicas: int = Field(
-        default=1, ge=1, le=MAX_RANKS, description="Copies of the whole model, each a world of its own."
+        default=1, ge=1, le=MAX_RANKS, description="Copies of the whole model, each with ranks of its own."
     )
 
     @property

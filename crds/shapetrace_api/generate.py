@@ -18,7 +18,7 @@ _HEADER = "# Made by `make generate` from crds/shapetrace_api. Do not edit.\n"
 
 def text() -> str:
     """The CRD as YAML, the same bytes for the same models."""
-    body = yaml.safe_dump(custom_resource_definition(), sort_keys=True, allow_unicode=True, width=120)
+    body = yaml.safe_dump(custom_resource_definition(), sort_keys=False, allow_unicode=True, width=110)
     return f"{_HEADER}---\n{body}"
 
 

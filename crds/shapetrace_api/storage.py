@@ -10,6 +10,30 @@ from pydantic import Field, StringConstraints
 from shapetrace_api.scalars import KeyReference, LocalReference
 from shapetrace_api.schema import ApiModel, Rule, rules
 
+Bucket = Annotated[
+    str,
+    StringConstraints(min_length=3, max_length=63, pattern=r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$"),
+    Rule("!self.contains('..')", "storage.s3.bucket holds two dots in a row, which no bucket's name does"),
+]
+Prefix = Annotated[
+    str,
+    StringConstraints(max_length=256, pattern=r"^([A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*)?$"),
+    Rule("!self.split('/').exists(part, part in ['.', '..'])", "storage.s3.prefix may not hold a part '.' or '..'"),
+]
+Endpoint = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=512),
+    Rule(
+        "isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHostname() != ''",
+        "storage.s3.endpoint is not a URL: write it as https://host or https://host:port",
+    ),
+    Rule(
+        "!self.contains('@') && !self.contains('?')",
+        "storage.s3.endpoint may hold neither user and password nor a query: use credentialsSecretRef",
+    ),
+]
+Region = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9-]+$")]
+
 
 class CaBundle(ApiModel):
     """A PEM file with certificates to trust."""
@@ -48,38 +72,22 @@ class ServerSideEncryption(ApiModel):
 class S3(ApiModel):
     """A bucket of an S3-compatible store. It has to honour conditional writes (If-None-Match)."""
 
-    bucket: Annotated[str, StringConstraints(min_length=3, max_length=63, pattern=r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$")] = (
-        Field(description="Name of the bucket. It must exist.")
-    )
-    prefix: Annotated[
-        str, StringConstraints(max_length=256, pattern=r"^([A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*)?$")
-    ] = Field(
+    bucket: Bucket = Field(description="Name of the bucket. It must exist.")
+    prefix: Prefix = Field(
         default="",
         description="Folder within the bucket, without slashes at its ends; namespace, name, uid and attempt "
         "follow below.",
     )
-    endpoint: (
-        Annotated[
-            str,
-            StringConstraints(min_length=1, max_length=512),
-            Rule(
-                "isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHostname() != ''",
-                "storage.s3.endpoint is not a URL: write it as https://host or https://host:port",
-            ),
-            Rule(
-                "!self.contains('@') && !self.contains('?')",
-                "storage.s3.endpoint may hold neither user and password nor a query: use credentialsSecretRef",
-            ),
-        ]
-        | None
-    ) = Field(default=None, description="URL of the store; Amazon's own for the region where absent.")
-    region: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9-]+$")] | None = Field(
+    endpoint: Endpoint | None = Field(
+        default=None, description="URL of the store; Amazon's own for the region where absent."
+    )
+    region: Region | None = Field(
         default=None, description="Region of the bucket; us-east-1 where absent, which most other stores accept."
     )
     path_style: bool = Field(
         default=False,
-        description="Address the bucket in the path (https://host/bucket) instead of the host's name. Most stores other "
-        "than Amazon's need it.",
+        description="Address the bucket in the path (https://host/bucket) instead of the host's name. Most stores "
+        "other than Amazon's need it.",
     )
     ca_bundle: CaBundle | None = Field(
         default=None, description="Certificates to trust for the endpoint, instead of the image's."

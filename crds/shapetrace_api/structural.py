@@ -13,11 +13,12 @@ from pydantic import BaseModel
 
 from shapetrace_api.schema import INT_OR_STRING, LIST_MAP_KEYS, LIST_TYPE, RULES, Schema
 
-_KEPT = frozenset({
-    "default", "description", "enum", "format", "items", "maxItems", "maxLength", "maxProperties", "maximum",
-    "minItems", "minLength", "minProperties", "minimum", "pattern", "properties", "required", "type",
-    INT_OR_STRING, LIST_MAP_KEYS, LIST_TYPE, RULES,
-})  # fmt: skip
+_ORDER = (
+    "description", "type", INT_OR_STRING, "anyOf", "enum", "format", "default",
+    "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "minProperties", "maxProperties",
+    LIST_TYPE, LIST_MAP_KEYS, RULES, "required", "properties", "additionalProperties", "items",
+)  # fmt: skip
+"""All keywords that come through, in the order in which a person reads a field."""
 _DROPPED = frozenset({"title", "examples", "$defs"})
 """Noise in a CRD: descriptions say it."""
 _NULL = {"type": "null"}
@@ -49,14 +50,14 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Schema], path: s
             break
     if schema.get(INT_OR_STRING):
         _check_int_or_string(schema, path)
-        return {key: value for key, value in schema.items() if key not in _DROPPED}
+        return {key: schema[key] for key in _ORDER if key in schema}
     _translate(schema, path)
-    unknown = schema.keys() - _KEPT - _DROPPED - {"additionalProperties"}
+    unknown = (schema.keys() - set(_ORDER) - _DROPPED) | (schema.keys() & {"anyOf", INT_OR_STRING})
     if unknown:
         raise ConversionError(f"{path}: {', '.join(sorted(unknown))} is nothing the API server takes")
     if "type" not in schema:
         raise ConversionError(f"{path}: no type")
-    result = {key: value for key, value in schema.items() if key in _KEPT}
+    result = {key: schema[key] for key in _ORDER if key in schema and key != "additionalProperties"}
     if "properties" in result:
         result["properties"] = {
             name: _convert(child, definitions, f"{path}.{name}", seen) for name, child in result["properties"].items()
@@ -69,8 +70,8 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Schema], path: s
     elif values:
         raise ConversionError(f"{path}: a map needs a type for its values")
     if "default" in result:
-        result["default"] = _shortest(result["default"], result)
-    return result
+        result["default"] = _without_nulls(result["default"])
+    return {key: result[key] for key in _ORDER if key in result}
 
 
 def _without_null(schema: Schema, path: str) -> Schema:
@@ -104,13 +105,11 @@ def _check_int_or_string(schema: Schema, path: str) -> None:
         raise ConversionError(f"{path}: {INT_OR_STRING} stands with anyOf integer, string and without a type")
 
 
-def _shortest(default: Any, schema: Schema) -> Any:
-    """A default object without what the defaults of its own fields say; the API server fills those in."""
+def _without_nulls(default: Any) -> Any:
+    """A default as an object of the API: a field that is not set is absent.
+
+    Whole, with the defaults of its own fields: the API server evaluates rules on a default as it stands.
+    """
     if not isinstance(default, Mapping):
         return default
-    fields: Mapping[str, Schema] = schema.get("properties", {})
-    return {
-        name: value
-        for name, value in default.items()
-        if value is not None and value != fields.get(name, {}).get("default")
-    }
+    return {name: _without_nulls(value) for name, value in default.items() if value is not None}
