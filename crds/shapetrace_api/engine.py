@@ -226,6 +226,11 @@ class Vendor(StrEnum):
 DEVICE_RESOURCES = {Vendor.AMD: "amd.com/gpu", Vendor.NVIDIA: "nvidia.com/gpu"}
 """The names under which the vendors' device plugins offer whole devices."""
 
+_EXTENDED = Rule(
+    "self.all(key, key.contains('/') && !key.contains('kubernetes.io/'))",
+    "accelerator.extraResources holds extended resources, of the form domain/name; the rest is in pod.resources",
+)
+
 
 class Accelerator(ApiModel):
     """The devices that the engine runs on; each rank gets one."""
@@ -246,7 +251,9 @@ class Accelerator(ApiModel):
     resource_name: QualifiedName | None = Field(
         default=None, description="Extended resource of one device; amd.com/gpu or nvidia.com/gpu where absent."
     )
-    extra_resources: Annotated[dict[str, Quantity], Field(max_length=8), qualified_keys("extraResources")] = Field(
+    extra_resources: Annotated[
+        dict[str, Quantity], Field(max_length=8), qualified_keys("extraResources"), _EXTENDED
+    ] = Field(
         default={},
         description="Further extended resources of the engine's container, such as 'rdma/hca: 1'.",
     )

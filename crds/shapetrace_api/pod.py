@@ -143,13 +143,20 @@ class Affinity(ApiModel):
     node_affinity: NodeAffinity = Field(description="Nodes by their labels.")
 
 
+def _native(field: str) -> Rule:
+    return Rule(
+        "self.all(key, key in ['cpu', 'memory', 'ephemeral-storage'])",
+        f"pod.resources.{field} is about cpu, memory and ephemeral-storage; anything else is in accelerator",
+    )
+
+
 class Resources(ApiModel):
     """Requests and limits of the engine's container, without devices, spool and shared memory, which are added."""
 
-    requests: Annotated[dict[str, Quantity], Field(max_length=16), qualified_keys("resources.requests")] = Field(
+    requests: Annotated[dict[str, Quantity], Field(max_length=3), _native("requests")] = Field(
         default={}, description="What the engine is sure to get, such as 'cpu: 8' and 'memory: 64Gi'."
     )
-    limits: Annotated[dict[str, Quantity], Field(max_length=16), qualified_keys("resources.limits")] = Field(
+    limits: Annotated[dict[str, Quantity], Field(max_length=3), _native("limits")] = Field(
         default={}, description="What the engine may use at the most."
     )
 

@@ -1,0 +1,151 @@
+"""What a ProfileRun may ask for beyond what the API server can check: products, divisors, limits of this installation.
+
+Pure. The operator shows the answers in the condition ``Accepted``; the CLI shows them before a local run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from shapetrace_contract import keys
+from shapetrace_contract.tag import Runner, Shape, TagError, escape
+
+from shapetrace_api import torch_engine
+from shapetrace_api.capture import Target
+from shapetrace_api.engine import EngineName, Vendor
+from shapetrace_api.quantity import QuantityError, parse
+from shapetrace_api.spec import ProfileRunSpec
+
+MAX_ARGUMENT_BYTES = 96 * 1024
+"""Arguments reach the launcher within one environment variable, which Linux limits to 128 KiB (MAX_ARG_STRLEN)."""
+_LONGEST_RUNNER = "R" * 40
+"""For the length of tags, where the engine's class is not known beforehand; the longest of SGLang has 34 letters."""
+
+
+@dataclass(frozen=True)
+class AcceptanceLimits:
+    """Limits of one installation."""
+
+    max_traces: int = 4096
+    """Declared shapes x recorded ranks. Manifest and finish hold all of them in memory at once."""
+    max_devices: int = 64
+    """Devices that the largest node offers: 8 accelerators in 8 partitions each."""
+    engines: frozenset[EngineName] = frozenset({EngineName.TORCH, EngineName.COMMAND})
+    """Engines that this version can hook."""
+
+
+DEFAULT_LIMITS = AcceptanceLimits()
+
+
+def refusals(spec: ProfileRunSpec, *, limits: AcceptanceLimits = DEFAULT_LIMITS) -> list[str]:
+    """Why this run is not accepted; empty where it is. Each message names the field and what would do."""
+    return [
+        *_engine(spec, limits),
+        *_devices(spec, limits),
+        *_targets(spec, limits),
+        *_storage(spec),
+        *_resources(spec),
+    ]
+
+
+def _engine(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
+    engine = spec.engine
+    if engine.name not in limits.engines:
+        names = ", ".join(sorted(limits.engines))
+        yield f"engine.name: {engine.name} is not supported by this version of shapetrace, which has {names}"
+    if spec.models and engine.name in (EngineName.TORCH, EngineName.COMMAND):
+        yield f"models: the engine {engine.name} loads none; leave models out and say it in engine.args"
+    size = sum(len(argument.encode()) for argument in engine.args)
+    if size > MAX_ARGUMENT_BYTES:
+        yield f"engine.args: {size} bytes in all, at most {MAX_ARGUMENT_BYTES}; put a long script into the image"
+    if engine.name is EngineName.TORCH:
+        yield from torch_engine.refusals(engine.args, spec.capture.targets, spec.parallelism.tensor)
+
+
+def _devices(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
+    ranks = spec.parallelism.ranks
+    if spec.accelerator.vendor is not Vendor.NONE and ranks > limits.max_devices:
+        yield (
+            f"parallelism: tensor x pipeline x dataReplicas needs {ranks} devices on one node, "
+            f"at most {limits.max_devices} are there"
+        )
+    beyond = [rank for rank in spec.capture.listed_ranks or [] if rank >= ranks]
+    if beyond:
+        yield f"capture.listedRanks: there is no rank {beyond[0]}, ranks are 0 to {ranks - 1}"
+
+
+def _targets(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
+    targets = spec.capture.targets
+    for target in targets:
+        twice = _repeated(target.sizes)
+        if twice is not None:
+            yield f"capture.targets[{target.runner}].sizes: {twice} is there twice"
+        yield from _tag(target, spec.engine.name)
+    shapes = sum(target.declared_shapes for target in targets)
+    ranks = spec.capture.recorded_ranks(spec.parallelism.ranks)
+    if shapes * ranks > limits.max_traces:
+        yield (
+            f"capture.targets: {shapes} shapes on {ranks} ranks are {shapes * ranks} traces, "
+            f"at most {limits.max_traces}; name fewer sizes or variants, or record fewer ranks"
+        )
+
+
+def _tag(target: Target, engine: EngineName) -> Iterator[str]:
+    """The longest tag of the target has to fit into an object's name."""
+    runner = torch_engine.RUNNER if engine is EngineName.TORCH else _LONGEST_RUNNER
+    variants = {
+        variant.axis: max(variant.values, key=lambda value: len(escape(value)), default="")
+        for variant in target.variants
+    }
+    try:
+        Shape(Runner(runner), target.unit.value, max(target.sizes, default=1), variants)
+    except TagError as error:
+        yield f"capture.targets[{target.runner}].variants: {error}; use shorter values or fewer axes"
+
+
+def _storage(spec: ProfileRunSpec) -> Iterator[str]:
+    try:
+        keys.attempt_folder(spec.storage.s3.prefix, "namespace", "name", "uid", 1)
+    except keys.KeyPartError as error:
+        yield f"storage.s3.prefix: {error}"
+
+
+def _resources(spec: ProfileRunSpec) -> Iterator[str]:
+    extra = spec.accelerator.extra_resources
+    device = spec.accelerator.device_resource
+    if device is not None and device in extra:
+        yield f"accelerator.extraResources: {device} is there already, one for each rank; leave it out"
+    for name, amount in extra.items():
+        if not _whole(amount):
+            yield f"accelerator.extraResources: {name} comes in whole pieces, {amount!r} is none"
+    resources = spec.pod.resources
+    if resources is not None:
+        yield from _above_limit(resources.requests, resources.limits)
+
+
+def _above_limit(requests: Mapping[str, str], limits: Mapping[str, str]) -> Iterator[str]:
+    for name, request in requests.items():
+        limit = limits.get(name)
+        try:
+            if limit is not None and parse(request) > parse(limit):
+                yield f"pod.resources: the request of {request} {name} is above the limit of {limit}"
+        except QuantityError as error:
+            yield f"pod.resources: {name}: {error}"
+
+
+def _whole(amount: str) -> bool:
+    try:
+        value = parse(amount)
+    except QuantityError:
+        return False
+    return value == value.to_integral_value()
+
+
+def _repeated(values: Iterable[int]) -> int | None:
+    seen: set[int] = set()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None
