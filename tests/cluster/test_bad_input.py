@@ -1,0 +1,242 @@
+"""Bad input is refused, or shown in a condition that names the field or the fix, within 30 s; nothing hangs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import yaml
+from cluster import Cluster, Operator
+from objects import make_secret
+from runs import condition, finished, profile_run
+from waiting import wait_until
+
+Apply = Callable[[dict[str, Any]], str]
+SHOWN_WITHIN_SECONDS = 30
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        pytest.param({"capture": {"targets": [{"runner": "decode", "sizes": [1, 2, 2]}]}}, "sizes", id="a size twice"),
+        pytest.param({"capture": {"targets": [{"runner": "decode", "sizes": [0]}]}}, "sizes", id="size zero"),
+        pytest.param({"engine": {"name": "tensorrt"}}, "spec.engine.name", id="unknown engine"),
+        pytest.param({"parallelism": {"tensor": 4096}}, "spec.parallelism.tensor", id="tensor beyond any node"),
+        pytest.param({"storage": {"s3": {"bucket": "No_Such_Name"}}}, "bucket", id="no name of a bucket"),
+        pytest.param({"storage": {"s3": {"endpoint": "not a url"}}}, "endpoint", id="no URL"),
+        pytest.param({"engine": {"image": None, "name": "sglang"}}, "engine.image", id="an engine without its image"),
+    ],
+)
+def test_the_api_server_refuses_what_cannot_be_and_names_the_field(
+    cluster: Cluster, namespace: str, spec: Mapping[str, Any], field: str
+) -> None:
+    run = profile_run("refused", {"bucket": "a-bucket"}, spec=spec)
+    run["metadata"]["namespace"] = namespace
+    done = cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(run), check=False)
+    assert done.returncode != 0
+    assert field in done.stderr, done.stderr
+
+
+def shown(cluster: Cluster, namespace: str, name: str, kind: str, status: str, words: list[str]) -> dict[str, Any]:
+    """Wait until condition ``kind`` has ``status`` and a message with all the words; the run."""
+
+    def probe() -> dict[str, Any] | None:
+        run = cluster.get("profilerun", name, namespace)
+        found = condition(run, kind)
+        text = f"{found.get('reason')} {found.get('message')}"
+        return run if found.get("status") == status and all(word in text for word in words) else None
+
+    def seen() -> object:
+        return (cluster.get("profilerun", name, namespace) or {}).get("status")
+
+    return wait_until(f"{kind}={status} with {words}", probe, SHOWN_WITHIN_SECONDS, seen)
+
+
+BEYOND = {
+    "tensor that does not fit": (
+        {"parallelism": {"tensor": 3}},
+        "Accepted",
+        "False",
+        ["tensor", "heads"],
+    ),
+    "too many shapes": (
+        {
+            "capture": {
+                "targets": [
+                    {
+                        "runner": "decode",
+                        "unit": "bs",
+                        "sizes": list(range(1, 257)),
+                        "variants": [
+                            {"axis": axis, "values": [f"v{number}" for number in range(8)]} for axis in ("a", "b", "c")
+                        ],
+                    }
+                ]
+            }
+        },
+        "Accepted",
+        "False",
+        ["capture.targets", "shapes"],
+    ),
+    "missing bucket": (
+        {"storage": {"s3": {"bucket": "there-is-no-such-bucket"}}},
+        "StorageReady",
+        "False",
+        ["StorageDenied", "there-is-no-such-bucket", "bucket", "right"],
+    ),
+    "unreachable endpoint": (
+        {"storage": {"s3": {"endpoint": "http://10.244.0.1:9"}}},
+        "StorageReady",
+        "False",
+        ["StorageUnreachable", "10.244.0.1:9"],
+    ),
+    "node without the resource": (
+        {"accelerator": {"vendor": "nvidia", "resourceName": "example.com/no-such-gpu"}},
+        "Scheduled",
+        "False",
+        ["Unschedulable", "example.com/no-such-gpu"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(BEYOND))
+def test_what_only_the_run_can_tell_is_a_condition(
+    cluster: Cluster, operator: Operator, namespace: str, storage: dict[str, Any], apply_run: Apply, case: str
+) -> None:
+    spec, kind, status, words = BEYOND[case]
+    apply_run(profile_run("bad", storage, spec=spec))
+    run = shown(cluster, namespace, "bad", kind, status, words)
+    print(condition(run, kind))
+
+
+def test_wrong_credentials_are_named_and_never_shown(
+    cluster: Cluster, operator: Operator, namespace: str, storage: dict[str, Any], apply_run: Apply
+) -> None:
+    make_secret(cluster, namespace, "STNOBODYKNOWSTHISKEY", "neither-this-secret-value")
+    apply_run(profile_run("bad", storage))
+    run = shown(cluster, namespace, "bad", "StorageReady", "False", ["StorageDenied", "credentials"])
+    assert "neither-this-secret-value" not in str(run)
+
+
+def test_a_missing_secret_is_named(
+    cluster: Cluster, operator: Operator, namespace: str, storage: dict[str, Any], apply_run: Apply
+) -> None:
+    apply_run(profile_run("bad", {**storage, "credentialsSecretRef": {"name": "no-such-secret"}}))
+
+    def named() -> list[dict[str, Any]]:
+        run = cluster.get("profilerun", "bad", namespace) or {}
+        conditions = (run.get("status") or {}).get("conditions") or []
+        return [
+            item
+            for item in conditions
+            if "no-such-secret" in str(item.get("message")) and item["reason"] == "ContainerConfigError"
+        ]
+
+    wait_until(
+        "the Secret is named",
+        named,
+        SHOWN_WITHIN_SECONDS,
+        lambda: (cluster.get("profilerun", "bad", namespace) or {}).get("status"),
+    )
+
+
+@pytest.mark.parametrize("policy", ["IfNotPresent", "Never"])
+def test_an_image_that_cannot_be_pulled_is_named(
+    cluster: Cluster, operator: Operator, namespace: str, storage: dict[str, Any], apply_run: Apply, policy: str
+) -> None:
+    operator.stop()
+    operator.environment["SHAPETRACE_IMAGE_PULL_POLICY"] = policy
+    operator.start()
+    apply_run(profile_run("bad", storage, spec={"engine": {"image": "localhost/no-such-image:1"}}))
+
+    def named() -> list[dict[str, Any]]:
+        run = cluster.get("profilerun", "bad", namespace) or {}
+        conditions = (run.get("status") or {}).get("conditions") or []
+        return [
+            item
+            for item in conditions
+            if "no-such-image" in str(item.get("message")) and item["reason"] == "ImagePullFailed"
+        ]
+
+    wait_until(
+        "the image is named",
+        named,
+        SHOWN_WITHIN_SECONDS,
+        lambda: (cluster.get("profilerun", "bad", namespace) or {}).get("status"),
+    )
+
+
+def test_a_quota_refusal_is_shown(
+    cluster: Cluster, operator: Operator, namespace: str, storage: dict[str, Any], apply_run: Apply
+) -> None:
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "small", "namespace": namespace},
+            "spec": {"hard": {"requests.memory": "64Mi"}},
+        }
+    )
+    apply_run(profile_run("bad", storage))
+    shown(cluster, namespace, "bad", "Scheduled", "False", ["QuotaExceeded", "small"])
+
+
+def test_a_refusal_by_pod_security_is_shown(
+    cluster: Cluster, operator: Operator, namespace: str, storage: dict[str, Any], apply_run: Apply
+) -> None:
+    apply_run(profile_run("bad", storage, spec={"pod": {"securityContext": {"runAsUser": 0}}}))
+    run = shown(cluster, namespace, "bad", "Scheduled", "False", ["AdmissionRefused", "runAsUser"])
+    print(condition(run, "Scheduled"))
+
+
+def test_a_run_that_cannot_store_frees_its_gpus(
+    cluster: Cluster, operator: Operator, namespace: str, storage: dict[str, Any], apply_run: Apply
+) -> None:
+    from cluster import script
+
+    resource = f"example.com/{namespace[-6:]}gpu"
+    script("fake-gpu", "node-1", resource, "2")
+    try:
+        started = time.monotonic()
+        apply_run(
+            profile_run(
+                "bad",
+                storage,
+                tensor=2,
+                spec={
+                    "accelerator": {"vendor": "amd", "resourceName": resource},
+                    "storage": {"s3": {"bucket": "there-is-no-such-bucket"}},
+                },
+            )
+        )
+
+        def over() -> bool:
+            pods = cluster.list("pods", namespace, "shapetrace.dev/role=capture")
+            run = cluster.get("profilerun", "bad", namespace)
+            return finished(run) and all(pod["status"]["phase"] in ("Failed", "Succeeded") for pod in pods)
+
+        wait_until("the run is over and its pod holds nothing", over, 60)
+        print(f"freed after {time.monotonic() - started:.1f} s")
+        # another pod gets them
+        apply_run(
+            profile_run("next", storage, tensor=2, spec={"accelerator": {"vendor": "amd", "resourceName": resource}})
+        )
+        wait_until(
+            "the next run is scheduled",
+            lambda: condition(cluster.get("profilerun", "next", namespace), "Scheduled").get("status") == "True",
+            30,
+        )
+    finally:
+        key = resource.replace("/", "~1")
+        cluster.kubectl(
+            "patch",
+            "node",
+            "node-1",
+            "--subresource=status",
+            "--type=json",
+            "-p",
+            f'[{{"op":"remove","path":"/status/capacity/{key}"}},{{"op":"remove","path":"/status/allocatable/{key}"}}]',
+            check=False,
+        )
