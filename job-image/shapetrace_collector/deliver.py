@@ -1,0 +1,90 @@
+"""Delivering one trace: read, hash, compress, index, PUT. What comes back is its line for ``uploaded.jsonl``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shapetrace_contract.settings import RunId
+from shapetrace_traces.store import ObjectExists, Store, StoreUnreachable
+
+from shapetrace_collector.files import open_regular
+from shapetrace_collector.pack import Packed, pack
+from shapetrace_collector.record import Record
+
+RUN = "shapetrace-run"
+ATTEMPT = "shapetrace-attempt"
+RANK = "shapetrace-rank"
+TAG = "shapetrace-tag"
+RAW_HASH = "shapetrace-raw-sha256"
+
+CONTENT_TYPE = "application/gzip"
+
+StartIndex = Callable[[Path, int], Callable[[], dict[str, Any]]]
+"""Begins to index the raw trace (path, bytes) and gives a function that waits for the index."""
+
+
+class Refused(Exception):  # noqa: N818 - reads as what happened
+    """The trace can never be stored; the message says why."""
+
+
+def object_metadata(run: RunId, **more: str) -> dict[str, str]:
+    """Metadata that every object of an attempt carries."""
+    return {RUN: run.uid, ATTEMPT: str(run.attempt), **more}
+
+
+class Deliver:
+    """Delivers traces to one store; safe to use from several threads."""
+
+    def __init__(self, store: Store, run: RunId, start_index: StartIndex) -> None:
+        self._store = store
+        self._run = run
+        self._start_index = start_index
+
+    def __call__(self, folder: Path, record: Record) -> dict[str, Any]:
+        """The capture's line with ``key``, ``sha256``, ``bytes``, ``rawSha256``, ``rawBytes`` and ``index``.
+
+        :class:`Refused` where it can never be stored; StoreError and OSError where trying again may help.
+        """
+        path = folder / str(record.file)
+        try:
+            stream = open_regular(path)
+        except FileNotFoundError:
+            raise Refused("the trace's file is gone") from None
+        with stream:
+            index = self._start_index(path, path.lstat().st_size)
+            with pack(stream) as packed:
+                sha256, stored_bytes = self._put(record, packed)
+                return {
+                    **record.line,
+                    "key": record.key,
+                    "sha256": sha256,
+                    "bytes": stored_bytes,
+                    "rawSha256": packed.raw_sha256,
+                    "rawBytes": packed.raw_bytes,
+                    "index": index(),
+                }
+
+    def _put(self, record: Record, packed: Packed) -> tuple[str, int]:
+        """SHA-256 and size of the object. A key that is taken by the same trace counts as delivered.
+
+        That is what a PUT meets whose first answer was lost, and what a collector meets that was killed after it.
+        """
+        more = {RANK: str(record.rank), TAG: record.tag, RAW_HASH: packed.raw_sha256}
+        metadata = object_metadata(self._run, **more)
+        try:
+            stored = self._store.put(
+                record.key, packed.body, metadata=metadata, sha256=packed.sha256, content_type=CONTENT_TYPE
+            )
+            return stored.sha256, stored.bytes
+        except ObjectExists:
+            return self._adopt(record.key, metadata)
+
+    def _adopt(self, key: str, metadata: Mapping[str, str]) -> tuple[str, int]:
+        there = self._store.head(key)
+        if there is None or there.sha256 is None:
+            raise StoreUnreachable(f"{key} is taken, but the store does not say by what")
+        if any(there.metadata.get(name) != value for name, value in metadata.items()):
+            raise Refused(f"another object has the key {key} already; it was kept")
+        return there.sha256, there.bytes

@@ -1,0 +1,143 @@
+"""Indexing traces in a helper process, bounded in memory, time and size of the answer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from shapetrace_traces.index import index_trace
+
+LOG = logging.getLogger("shapetrace.collector")
+
+MAX_INDEX_BYTES = 256 * 1024
+"""An index travels in a line of ``uploaded.jsonl`` on the memory-backed spool and in the part; usual are a few kB."""
+FIRST_SECONDS = 30.0
+SECONDS_PER_MEGABYTE = 1.0
+"""A plain JSON reader does 19 MB/s on a quiet core: this leaves room for a machine that is busy with the engine."""
+LONGEST_SECONDS = 300.0
+_SLICE_SECONDS = 0.25
+_NO_LIMIT_BYTES = 2 * 1024**3
+_SMALLEST_BYTES = 256 * 1024**2
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def failed(error: str) -> dict[str, Any]:
+    """The index of a trace that could not be indexed, with all fields: the trace is stored all the same."""
+    return {**index_trace(b""), "error": error}
+
+
+def memory_limit_bytes(workers: int, files: tuple[str, ...] = _CGROUP_LIMITS) -> int:
+    """What one worker may take: half of the container's limit, shared; 2 GiB where there is none."""
+    for name in files:
+        try:
+            limit = int(Path(name).read_text())
+        except (OSError, ValueError):  # cgroup v2 spells no limit "max"
+            continue
+        return min(_NO_LIMIT_BYTES, max(_SMALLEST_BYTES, limit // 2 // workers))
+    return _NO_LIMIT_BYTES
+
+
+def worker_count() -> int:
+    """One per two cores, four at most."""
+    return max(1, min(4, len(os.sched_getaffinity(0)) // 2))
+
+
+class Indexer:
+    """A few worker processes, started when they are needed and started again when they die."""
+
+    def __init__(self, environment: Mapping[str, str], workers: int | None = None) -> None:
+        count = workers or worker_count()
+        self._command = [sys.executable, "-m", "shapetrace_collector.index_worker", str(memory_limit_bytes(count))]
+        # no credential, nothing of ours: only what starts a Python
+        kept = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "HOME", "USER", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+        self._environment = {name: environment[name] for name in kept if name in environment}
+        self._idle: queue.SimpleQueue[subprocess.Popen[bytes] | None] = queue.SimpleQueue()
+        for _ in range(count):
+            self._idle.put(None)
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="index")
+        self._hurry = threading.Event()
+
+    def start(self, path: Path, raw_bytes: int) -> Callable[[], dict[str, Any]]:
+        """Begin; the function that comes back waits for the index, and never raises."""
+        future = self._pool.submit(self._index, path, raw_bytes)
+        return future.result
+
+    def hurry(self) -> None:
+        """The time is over: indexes under way, and those to come, end with an error at once."""
+        self._hurry.set()
+
+    def close(self) -> None:
+        """End the workers."""
+        self._hurry.set()
+        self._pool.shutdown(wait=True)
+        while not self._idle.empty():
+            _end(self._idle.get())
+
+    def _index(self, path: Path, raw_bytes: int) -> dict[str, Any]:
+        worker = self._idle.get()
+        try:
+            if self._hurry.is_set():
+                return failed("no time was left to index the trace")
+            if worker is None or worker.poll() is not None:
+                worker = self._spawn()
+            limit = min(LONGEST_SECONDS, FIRST_SECONDS + SECONDS_PER_MEGABYTE * raw_bytes / 1e6)
+            answer = self._ask(worker, path, limit)
+            if answer is not None:
+                return answer
+            LOG.warning("%s is not indexed: the indexer died, or took longer than %.0f s", path.name, limit)
+            _end(worker)
+            worker = None
+            return failed("the trace could not be indexed within the collector's time and memory")
+        except OSError as error:
+            _end(worker)
+            worker = None
+            return failed(f"the indexer does not run: {error}")
+        finally:
+            self._idle.put(worker)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - our own module
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment, bufsize=0
+        )
+
+    def _ask(self, worker: subprocess.Popen[bytes], path: Path, limit_seconds: float) -> dict[str, Any] | None:
+        """The answer; None where the worker is of no more use."""
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(json.dumps({"path": str(path)}).encode() + b"\n")
+        end, answer = monotonic() + limit_seconds, bytearray()
+        while not answer.endswith(b"\n"):
+            ready, _, _ = select.select([worker.stdout], [], [], _SLICE_SECONDS)
+            if self._hurry.is_set() or monotonic() > end or len(answer) > MAX_INDEX_BYTES:
+                return None
+            if ready:
+                block = worker.stdout.read(65536)
+                if not block:
+                    return None
+                answer += block
+        try:
+            value = json.loads(answer)
+        except ValueError:
+            return None
+        return value if isinstance(value, dict) else None
+
+
+def _end(worker: subprocess.Popen[bytes] | None) -> None:
+    if worker is None:
+        return
+    worker.kill()
+    worker.wait()
+    for pipe in (worker.stdin, worker.stdout):
+        if pipe is not None:
+            pipe.close()

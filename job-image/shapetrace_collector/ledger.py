@@ -1,0 +1,190 @@
+"""What is known of one rank: its records, what is stored, and the counters that follow from both."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shapetrace_contract import spool
+from shapetrace_contract.message import shorten
+from shapetrace_contract.progress import RankProgress
+from shapetrace_contract.reasons import RankState
+
+from shapetrace_collector.files import Tail, read_object
+from shapetrace_collector.record import Record, is_trace_name, parse
+
+LOG = logging.getLogger("shapetrace.collector")
+
+
+@dataclass
+class Ledger:
+    """One rank. ``refresh`` is called by one thread, ``delivered`` and ``refused`` by those that upload."""
+
+    rank: int
+    folder: Path
+    records: list[Record] = field(default_factory=list)
+    stored: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """File name -> its line of ``uploaded.jsonl``."""
+    refusals: dict[str, str] = field(default_factory=dict)
+    """File name -> why it can never be stored."""
+    plan: list[Mapping[str, Any]] = field(default_factory=list)
+    record: Mapping[str, Any] | None = None
+    done: Mapping[str, Any] | None = None
+    ended: bool = False
+    """The engine is gone: no further record comes."""
+    closed: bool = False
+    """The part is being written: what arrives from now on is not in it."""
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._captures = Tail(self.folder / spool.CAPTURES)
+        self._plans = Tail(self.folder / spool.PLAN)
+        self._files: set[str] = set()
+        self._keys: set[str] = set()
+        self._warned: set[str] = set()
+        uploaded = Tail(self.folder / spool.UPLOADED).read() if self.folder.is_dir() else []
+        self._resumed = {str(line.get("file")): line for line in uploaded if line is not None}
+
+    @property
+    def exists(self) -> bool:
+        """Whether the rank has a folder."""
+        return self.folder.is_dir() and not self.folder.is_symlink()
+
+    def refresh(self, ended: bool) -> list[Record]:
+        """Read what is new; the records whose traces are to be delivered. ``ended`` was read before this call."""
+        if not self.exists:
+            with self._lock:
+                self.ended = ended
+            return []
+        # done.json before the lines: it tells how many there are
+        done = self.done or self._object(spool.DONE)
+        record = self.record or self._object(spool.RANK)
+        lines = [parse(self.rank, line) for line in self._captures.read()]
+        plan = [line for line in self._plans.read() if line is not None]
+        with self._lock:
+            self.record, self.done, self.ended = record, done, ended
+            self.plan += plan
+            return [line for line in lines if self._add(line)]
+
+    def _add(self, record: Record) -> bool:
+        """Take a record in; whether its trace is still to be delivered."""
+        if record.file is None:
+            self.records.append(record)
+            return False
+        if record.file in self._files or record.key in self._keys:
+            reason = "an earlier record of this rank has the same file or key"
+            self.records.append(parse(self.rank, {**record.line, "file": None, "error": reason}))
+            return False
+        self.records.append(record)
+        self._files.add(record.file)
+        self._keys.add(record.key)
+        line = self._resumed.get(record.file)
+        if line is not None and line.get("key") == record.key and isinstance(line.get("bytes"), int):
+            self.stored[record.file] = line
+            (self.folder / record.file).unlink(missing_ok=True)  # left by a collector that was killed before this
+            return False
+        return True
+
+    def _object(self, name: str) -> Mapping[str, Any] | None:
+        try:
+            return read_object(self.folder / name)
+        except (OSError, ValueError) as error:
+            if name not in self._warned:
+                self._warned.add(name)
+                LOG.warning("rank %d: %s cannot be read: %s", self.rank, name, error)
+            return None
+
+    def delivered(self, record: Record, line: Mapping[str, Any]) -> bool:
+        """Note a stored trace and remove its file, in this order; False where the part is being written already."""
+        with self._lock:
+            if self.closed:
+                return False
+            spool.append_line(self.folder / spool.UPLOADED, line)
+            self.stored[str(record.file)] = line
+        (self.folder / str(record.file)).unlink(missing_ok=True)
+        return True
+
+    def refused(self, record: Record, reason: str) -> None:
+        """Note a trace that can never be stored; its file stays."""
+        with self._lock:
+            self.refusals[str(record.file)] = shorten(reason)
+
+    def close(self, closed: bool) -> None:
+        """From now on ``delivered`` changes nothing (or does again)."""
+        with self._lock:
+            self.closed = closed
+
+    @property
+    def missing(self) -> int:
+        """Records that have no object: traces not stored, and records that ``done.json`` counts but nobody saw."""
+        with self._lock:
+            return self._missing()
+
+    def _missing(self) -> int:
+        unstored = sum(1 for record in self.records if record.file is not None and record.file not in self.stored)
+        return unstored + self._unseen()
+
+    def _unseen(self) -> int:
+        total = (self.done or {}).get("records")
+        return max(0, total - len(self.records)) if isinstance(total, int) else 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to deliver of what is recorded so far."""
+        with self._lock:
+            return all(
+                record.file is None or record.file in self.stored or record.file in self.refusals
+                for record in self.records
+            )
+
+    def orphans(self) -> list[str]:
+        """Trace files without a record."""
+        if not self.exists:
+            return []
+        return sorted(
+            path.name for path in self.folder.iterdir() if is_trace_name(path.name) and path.name not in self._files
+        )
+
+    def progress(self, stopped: Mapping[str, Any] | None, trouble: str | None) -> RankProgress:
+        """The counters at one instant. ``trouble`` says why uploads wait."""
+        with self._lock:
+            captured = [record for record in self.records if record.file is not None]
+            failed = sum(1 for record in self.records if record.error is not None or record.file in self.refusals)
+            state, message = self._state(stopped)
+            return RankProgress(
+                rank=self.rank,
+                state=state.value,
+                expected=expected(self.plan) if self.plan else None,
+                captured=len(captured),
+                uploaded=len(self.stored),
+                failed=failed,
+                bytes=sum(int(line["bytes"]) for line in self.stored.values()),
+                lastShape=captured[-1].tag if captured else None,
+                message=shorten(message) if message else trouble,
+            )
+
+    def _state(self, stopped: Mapping[str, Any] | None) -> tuple[RankState, str | None]:
+        missing = self._missing()
+        if self.done is not None or self.ended:
+            if missing and not self.closed:
+                return RankState.DRAINING, None
+            if missing:
+                return RankState.FAILED, f"{missing} records could not be stored"
+            if self.done is None:
+                why = (stopped or {}).get("message") or (stopped or {}).get("reason")
+                return RankState.FAILED, str(why or "the engine ended before this rank was done")
+            if self.done.get("ok") is True:
+                return RankState.DONE, None
+            return RankState.FAILED, str(self.done.get("reason") or "the rank gave no reason")
+        if self.plan:
+            return RankState.CAPTURING, None
+        return (RankState.LOADING if self.exists else RankState.WAITING), None
+
+
+def expected(plan: Iterable[Mapping[str, Any]]) -> int:
+    """Shapes in a rank's plan lines."""
+    return sum(len(line["shapes"]) for line in plan if isinstance(line.get("shapes"), list))
