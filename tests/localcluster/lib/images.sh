@@ -1,0 +1,153 @@
+# Images by content: a reference is made of a hash over everything that goes in; an archive is built once and
+# imported once per node.
+# shellcheck shell=bash
+
+IMAGES=(shapetrace shapetrace-engine)
+IMAGE_FORMAT=2 # raise it when build or archive change in a way that the hash does not see
+
+# What the images are made of, in the repository.
+SHAPETRACE_SOURCES=(LICENSE README.md pyproject.toml requirements/image.txt job-image crds operator traces cli)
+
+# Tracked or new, but nothing that git ignores (bytecode, caches).
+source_files() {
+  if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    git ls-files -z --cached --others --exclude-standard -- "${SHAPETRACE_SOURCES[@]}"
+  else
+    find "${SHAPETRACE_SOURCES[@]}" -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' -print0
+  fi | sort -zu | while read -rd '' file; do if [[ -f $file ]]; then printf '%s\0' "$file"; fi; done
+}
+
+# Key, context and image come from one copy: files may be edited meanwhile.
+copy_sources() { # target folder
+  cd "$REPOSITORY" && source_files | xargs -0 cp --parents -pt "$1"
+}
+
+content_key() { # name, folder of the copied sources
+  local key
+  key=$({
+    echo "$IMAGE_FORMAT $(base_key)"
+    cd "$2" || exit
+    cat "job-image/images/$1.Dockerfile"
+    # The engine image holds nothing of ours, so that it changes with its Dockerfile only.
+    if [[ $1 == shapetrace ]]; then find . -type f -not -name '*.Dockerfile*' -print0 | sort -z | xargs -0 sha256sum; fi
+  } | sha256sum)
+  echo "${key:0:16}"
+}
+
+# Where a checkout remembers what it built last.
+reference_file() { # name
+  local checkout
+  checkout=$(sha256sum <<<"$REPOSITORY")
+  echo "$CACHE_DIR/references/${checkout:0:12}/$1"
+}
+
+# The reference for a pod, of what `images` built last from this checkout.
+image_reference() { # name
+  case $1 in
+    pause) echo "$PAUSE_IMAGE" ;;
+    shapetrace | shapetrace-engine) cat "$(reference_file "$1")" 2>/dev/null ;;
+    *) die "no image '$1'; there are: ${IMAGES[*]} pause" ;;
+  esac
+}
+
+image_archive() { # name, reference
+  if [[ $1 == pause ]]; then
+    local bin
+    bin=$(binaries_dir)
+    echo "$CACHE_DIR/images/pause-${bin##*-}.tar"
+  else
+    echo "$CACHE_DIR/images/$1-${2##*:}.tar"
+  fi
+}
+
+build_images() {
+  local name sources
+  mkdir -p "$BUILDAH_DIR/tmp" "$CACHE_DIR/tmp" "$CACHE_DIR/images"
+  find "$CACHE_DIR/tmp" -mindepth 1 -maxdepth 1 -exec rm -rf {} + # of builds that were ended
+  sources=$(mktemp -d "$CACHE_DIR/tmp/sources.XXXXXX")
+  (copy_sources "$sources")
+  for name in "${IMAGES[@]}"; do ensure_image "$name" "$sources"; done
+  rm -rf "$sources"
+}
+
+# Builds the archive unless it exists, and remembers the reference.
+ensure_image() { # name, folder of the copied sources
+  local name=$1 reference archive file
+  reference=localhost/$name:$(content_key "$name" "$2")
+  archive=$(image_archive "$name" "$reference")
+  file=$(reference_file "$name")
+  mkdir -p "${file%/*}"
+  if [[ -s $archive ]]; then
+    touch "$archive" # the newest is what was used last
+    echo "$reference" >"$file"
+    return
+  fi
+  ensure_base
+  step "image $reference" build_image "$name" "$reference" "$2" "$archive"
+  echo "$reference" >"$file"
+  keep_newest 3 "$CACHE_DIR/images/$name"-[0-9a-f]*.tar
+  prune_build_store
+}
+
+ensure_pause_image() {
+  local archive
+  archive=$(image_archive pause "$PAUSE_IMAGE")
+  [[ -s $archive ]] || step "image $PAUSE_IMAGE" make_pause "$archive"
+}
+
+make_pause() { # archive
+  local context
+  mkdir -p "$BUILDAH_DIR/tmp" "$CACHE_DIR/images"
+  context=$(mktemp -d)
+  cp "$(binaries_dir)/pause" "$context/pause"
+  printf 'FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n' >"$context/Dockerfile"
+  quietly "$CACHE_DIR/logs/image-pause.log" run_buildah bud --pull=false --tag "$PAUSE_IMAGE" "$context"
+  rm -rf "$context"
+  write_archive "$PAUSE_IMAGE" "$1"
+}
+
+# Imports what a node does not have yet; images that were never built are left out.
+load_images() { # node, name...
+  local node=$1 name reference archive
+  shift
+  for name in "$@"; do
+    reference=$(image_reference "$name") || continue
+    archive=$(image_archive "$name" "$reference")
+    if ! has_image "$node" "$reference"; then
+      [[ -s $archive ]] || continue
+      step "load $reference on $node" import_archive "$node" "$archive"
+    fi
+    if [[ $name != pause ]]; then
+      node_ctr "$node" images tag --force "$reference" "localhost/$name:dev" >/dev/null
+      forget_old_images "$node" "$name" "$reference"
+    fi
+  done
+}
+
+has_image() { # node, reference
+  [[ -n $(node_ctr "$1" images ls -q "name==$2") ]]
+}
+
+import_archive() { # node, archive
+  quietly "$CACHE_DIR/logs/import-$1.log" node_ctr "$1" images import --snapshotter overlayfs "$2"
+}
+
+# The last four contents stay: other checkouts, and pods of earlier ones, may still use them.
+forget_old_images() { # node, name, reference
+  local list old
+  list=$(node_storage "$1")/loaded-$2
+  { echo "$3"; grep -vxF "$3" "$list" 2>/dev/null || true; } >"$list.new"
+  tail -n +5 "$list.new" | while read -r old; do node_ctr "$1" images rm "$old" >/dev/null 2>&1 || true; done
+  head -n 4 "$list.new" >"$list"
+  rm -f "$list.new"
+}
+
+load_all_images() {
+  local node nodes
+  mapfile -t nodes < <(running_nodes)
+  if ((${#nodes[@]} == 0)); then
+    say "  no cluster runs: the images are loaded when it starts"
+    return
+  fi
+  for node in "${nodes[@]}"; do load_images "$node" "${IMAGES[@]}"; done
+}

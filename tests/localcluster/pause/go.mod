@@ -1,0 +1,3 @@
+module shapetrace.dev/localcluster/pause
+
+go 1.24
