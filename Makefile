@@ -26,12 +26,50 @@ $(TORCH_VENV)/.done: requirements/torch.txt pyproject.toml job-image/pyproject.t
 requirements: ## pin the requirements anew (needs uv)
 	requirements/compile.sh
 
+## ---- generated files
+.PHONY: generate
+generate: venv ## write the CRD, its copy in the chart and the tables of docs
+	$(BIN)/python docs/generate.py
+
 ## ---- checks
-.PHONY: lint format
+.PHONY: format lint test-unit test-s3 test-torch test-cluster test
 format: venv ## format and fix what can be fixed
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
-lint: venv ## ruff, mypy --strict, import-linter, shellcheck, CRD diff
+lint: venv ## ruff, mypy --strict, import-linter, generated files, shell scripts, chart
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/shellcheck -x $$(grep -rlE '^#!/usr/bin/env bash' $(SCRIPTS))
+	@if helm=$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1) && [ -n "$$helm" ]; then \
+	  $$helm lint --strict charts/shapetrace; else echo "chart not linted: no helm yet (make cluster-up builds it)"; fi
+test-unit: venv ## unit tests, without torch, under a minute
+	$(BIN)/pytest tests/unit
+test-s3: venv ## tests against a real S3 server of their own
+	$(BIN)/pytest tests/s3
+test-torch: venv venv-torch ## tests with torch: the engine, run-local
+	$(TORCH_VENV)/bin/pytest tests/torch tests/local
+test-cluster: venv cluster-up ## tests on the real local cluster, faults included
+	$(BIN)/pytest tests/cluster -m "not disruptive" -n $(CLUSTER_WORKERS) --dist loadgroup
+	$(BIN)/pytest tests/cluster tests/demo -m disruptive
+test: ## everything: lint, unit, S3, torch, cluster, demo
+	tests/run-all
+# Three runs at once: importing torch keeps a core busy for five seconds a run, the rest is waiting
+CLUSTER_WORKERS ?= 3
+SCRIPTS := tests requirements examples .ci
+
+## ---- local cluster
+.PHONY: cluster-up cluster-down demo run-local clean
+cluster-up: venv ## build (once), start or join the local cluster, load the images
+	$(CLUSTER) build
+	$(CLUSTER) up
+	$(CLUSTER) images
+cluster-down: ## stop it and remove what it mounted
+	$(CLUSTER) down
+demo: ## a ProfileRun on a local cluster, its 32 traces in ./demo-out
+	examples/demo
+run-local: venv-torch ## the same engine, capture, collector and finish as local processes: no Kubernetes, no root
+	$(TORCH_VENV)/bin/shapetrace run-local examples/quickstart.yaml --out run-local-out
+clean: ## remove the environments and outputs of this folder (not the cache)
+	rm -rf $(VENV) $(TORCH_VENV) demo-out run-local-out test-logs
