@@ -86,6 +86,9 @@ class CaptureSettings(_Setting):
     recordShapes: bool = True  # noqa: N815
     flops: bool = False
     memory: bool = False
+    roomWaitSeconds: int = 30  # noqa: N815
+    """How long a capture waits for room in the spool before it is lost; well below the 300 s and more after which
+    engines take a silent rank for dead."""
     targets: list[dict[str, Any]] = field(default_factory=list)
     """``spec.capture.targets``: they configure the engine, and assert or filter variants."""
 

@@ -1,0 +1,198 @@
+"""One capture: what the engine holds open while one graph is recorded. Nothing here raises into the engine."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shapetrace_contract.tag import Shape
+
+from shapetrace_capture import device
+from shapetrace_capture.window import Window, metadata
+
+if TYPE_CHECKING:
+    from shapetrace_capture.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STAGE = "capture"
+
+
+class Capture(AbstractContextManager["Capture"]):
+    """Records what runs inside its ``with`` block under a fresh profiler, with independent witnesses.
+
+    ``known`` is asked afterwards whether the engine's own table of graphs holds the shape; ``state`` for the engine's
+    own words on its variants (``{"lora": "nolora"}``). Both may be left out: then the record says nothing of them.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        shape: Shape,
+        *,
+        expects_graph: bool = False,
+        capture_span: bool = True,
+        known: Callable[[], bool] | None = None,
+        state: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
+        self._session = session
+        self._shape = shape
+        self._expects_graph = expects_graph
+        self._capture_span = capture_span
+        self._known = known
+        self._state = state
+        self._window: Window | None = None
+        self._error: str | None = None
+        self._forwards = 0
+        self._watched = False
+        self._rows: list[int | None] = []
+        self._in_stream_capture: list[bool] = []
+        self._graphs_before = 0
+        self._gc_was_enabled = False
+        self._times: dict[str, float] = {}
+        self._mark = 0.0
+
+    def watch(self, forward: F, rows: Callable[..., int] | None = None) -> F:
+        """``forward``, counted: how often it runs inside the window, with how many rows, in a stream capture or not.
+
+        ``rows`` is called with the arguments of ``forward``; without it the leading dimension of the first argument
+        with a ``shape`` counts.
+        """
+        self._watched = True
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._note(rows, args, kwargs)
+            return forward(*args, **kwargs)
+
+        return watched  # type: ignore[return-value]
+
+    def _note(self, rows: Callable[..., int] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            self._forwards += 1
+            if rows is not None:
+                self._rows.append(int(rows(*args, **kwargs)))
+            else:
+                first = next((value.shape for value in (*args, *kwargs.values()) if hasattr(value, "shape")), None)
+                self._rows.append(int(first[0]) if first else None)
+            self._in_stream_capture.append(device.is_capturing(self._session.torch))
+        except Exception as error:
+            self._session.fault("a witness", error)
+
+    def __enter__(self) -> Capture:
+        try:
+            self._open()
+        except Exception as error:
+            self._error = self._error or f"the profiler did not start: {type(error).__name__}: {error}"
+            self._window = None
+            self._resume_gc()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._close(error)
+        except Exception as fault:
+            self._session.fault(f"the record of {self._shape.tag}", fault)
+
+    def _lap(self, name: str) -> None:
+        now = self._session.clock()
+        self._times[name] = round(now - self._mark, 6)
+        self._mark = now
+
+    def _open(self) -> None:
+        session = self._session
+        self._mark = session.clock()
+        self._error = session.begin(self)
+        self._lap("room")
+        if self._error:
+            return
+        torch = session.torch
+        device.synchronise(torch)
+        self._graphs_before = session.graphs.all
+        window = Window(torch, session.options)
+        # a collection inside the window would free what earlier captures left, inside this one's trace
+        self._gc_was_enabled = gc.isenabled()
+        gc.disable()
+        spans = [self._shape.tag]
+        if self._capture_span:
+            spans.append(f"capture_{self._shape.size}_FULL")
+        value = metadata(self._shape.to_json(), self._shape.tag, session.rank.rank, STAGE, self._shape.epoch)
+        window.open(spans, value)
+        self._window = window
+        self._lap("start")
+
+    def _close(self, error: BaseException | None) -> None:
+        window, self._window = self._window, None
+        self._lap("window")
+        if window is not None:
+            try:
+                window.close()
+            except Exception as fault:
+                self._error = f"the profiler did not stop: {type(fault).__name__}: {fault}"
+            self._lap("stop")
+        self._resume_gc()
+        witnesses = self._witnesses(window is not None)
+        if error is not None:
+            self._error = f"the engine raised {type(error).__name__}: {error}"
+        self._session.end(
+            self,
+            self._shape,
+            window=window,
+            witnesses=witnesses,
+            dirty=self._dirty(witnesses),
+            error=self._error,
+            raised=error is not None,
+            times=self._times,
+        )
+
+    def _resume_gc(self) -> None:
+        if self._gc_was_enabled:
+            gc.enable()
+            self._gc_was_enabled = False
+
+    def _witnesses(self, recorded: bool) -> dict[str, Any]:
+        session = self._session
+        graphs = session.graphs.all - self._graphs_before if recorded else 0
+        found: dict[str, Any] = {"graph": graphs > 0, "graphs": graphs, "device": device.kind(session.torch)}
+        found["forwards"] = self._forwards if self._watched else None
+        found["rows"] = self._rows if self._watched else None
+        found["streamCapture"] = all(self._in_stream_capture) if self._in_stream_capture else None
+        found["keyKnown"] = self._ask("keyKnown", self._known, bool)
+        found["engine"] = self._ask("engine", self._state, dict)
+        found["stacks"] = session.options.stacks
+        return found
+
+    def _ask(self, name: str, question: Callable[[], Any] | None, form: Callable[[Any], Any]) -> Any:
+        try:
+            return None if question is None else form(question())
+        except Exception as error:
+            self._session.fault(f"the witness {name}", error)
+            return None
+
+    def _dirty(self, witnesses: Mapping[str, Any]) -> list[str]:
+        """Why the trace is not what it should be, although it was recorded."""
+        found = []
+        if self._watched and self._forwards != 1:
+            found.append(f"the forward ran {self._forwards} times")
+        if self._expects_graph and not witnesses["graph"]:
+            found.append("no graph capture began")
+        if self._expects_graph and witnesses["streamCapture"] is False:
+            found.append("the forward ran outside a stream capture")
+        if witnesses["keyKnown"] is False:
+            found.append("the engine does not know the shape afterwards")
+        return found
+
+
+class NoCapture(AbstractContextManager["NoCapture"]):
+    """Stands in where nothing is recorded: without a spool, and on a rank that is not asked for."""
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def watch(self, forward: F, rows: Callable[..., int] | None = None) -> F:
+        """``forward`` itself."""
+        return forward

@@ -1,0 +1,303 @@
+"""What one engine process records: its rank, its plan, its captures, its end. The only writer of a rank's records.
+
+Nothing here raises into the engine. What goes wrong is in the records, or, where they cannot be written, on stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shapetrace_contract import names, spool
+from shapetrace_contract.settings import CaptureSettings, EngineSettings, SettingError
+from shapetrace_contract.tag import Runner, Shape
+
+from shapetrace_capture import decoy, device
+from shapetrace_capture.capture import Capture, NoCapture
+from shapetrace_capture.graphs import GraphCounter
+from shapetrace_capture.ranks import RankId, coordinates, has_stacks, is_asked
+from shapetrace_capture.room import Room
+from shapetrace_capture.window import Options, Window
+
+MAX_FAULTS = 50
+"""Bounds the process record."""
+MAX_ERROR_CHARACTERS = 1000
+"""Bounds one record: an engine's exception may carry a whole configuration."""
+
+
+class Session:
+    """One per engine process. Calls come from one thread, as graph capture does."""
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: RankId,
+        settings: CaptureSettings,
+        *,
+        node: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.rank = rank
+        self.clock = clock
+        self.graphs = GraphCounter()
+        self._spool = folder
+        self._folder = spool.rank_folder(folder, rank.rank)
+        self._settings = settings
+        self._node = node
+        self._room = Room(folder, settings.roomWaitSeconds, clock, sleep)
+        self.targets = settings.targets
+        self._asked = is_asked(settings.ranks, rank.rank)
+        self._hooks: dict[str, str] = {}
+        self._faults: list[str] = []
+        self._open: Capture | None = None
+        self._sequence = 0
+        self._epochs: dict[str, int] = {}
+        self._plans: dict[str, int] = {}
+        self._previous: Window | None = None
+        self._torch: Any = None
+        self.options = Options(
+            stacks=has_stacks(settings.stacks, settings.ranks, rank.rank),
+            record_shapes=settings.recordShapes,
+            flops=settings.flops,
+            memory=settings.memory,
+        )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Session | None:
+        """The session that the launcher's environment describes; None without a spool. Never raises: a setting that
+        cannot be read is a fault in the process record, and its defaults are used."""
+        folder = environment.get(names.ENV_SPOOL)
+        if not folder:
+            return None
+        faults = []
+        settings, engine = CaptureSettings(), EngineSettings()
+        try:
+            if CaptureSettings.ENV in environment:
+                settings = CaptureSettings.from_env(environment)
+            if EngineSettings.ENV in environment:
+                engine = EngineSettings.from_env(environment)
+        except SettingError as error:
+            faults.append(error)
+        text = environment.get("RANK") or "0"
+        rank = int(text) if text.isdecimal() else 0
+        session = cls(
+            Path(folder),
+            coordinates(rank, engine.parallelism),
+            settings,
+            node=environment.get(names.ENV_NODE_NAME, ""),
+        )
+        for fault in faults:
+            session.fault("a setting", fault)
+        return session
+
+    @property
+    def torch(self) -> Any:
+        """torch, imported at first use."""
+        if self._torch is None:
+            import torch
+
+            self._torch = torch
+        return self._torch
+
+    # ---- records
+
+    def start(self, hooks: Mapping[str, str]) -> None:
+        """Write the rank's record; ``hooks`` maps each target to ``applied``, ``missing`` or ``error: ...``."""
+        with self._guard("the start"):
+            self._hooks = dict(hooks)
+            graph_class = getattr(self.torch.cuda, "CUDAGraph", None)
+            state = self.graphs.install(graph_class, lambda: self._open is not None)
+            self._hooks["torch.cuda.CUDAGraph.capture_begin"] = state
+            stacks = self._prepare_stacks() if self._asked else "none"
+            self.write_process()
+            spool.write_json(
+                self._folder / spool.RANK,
+                {
+                    **self.rank.to_json(),
+                    "node": self._node,
+                    "pid": os.getpid(),
+                    "hooks": self._hooks,
+                    "asked": self._asked,
+                    "stacks": stacks,
+                },
+            )
+
+    def plan(
+        self,
+        runner: Runner,
+        unit: str,
+        shapes: Iterable[Shape],
+        not_planned: Iterable[tuple[Shape, str]] = (),
+    ) -> list[Shape]:
+        """Write what a runner is going to capture, before it does; the shapes as they will be tagged (with the epoch).
+
+        A runner that plans again in the same process starts its next epoch.
+        """
+        planned = list(shapes)
+        with self._guard("the plan"):
+            epoch = self._plans.get(str(runner), 0) + 1
+            self._plans[str(runner)] = epoch
+            planned = [shape.with_epoch(epoch) for shape in planned]
+            if self._asked:
+                skipped = [{"shape": shape.to_json(), "reason": reason} for shape, reason in not_planned]
+                line = {"runner": str(runner), "epoch": epoch, "unit": unit, "shapes": [shape.tag for shape in planned]}
+                spool.append_line(self._folder / spool.PLAN, {**line, "notPlanned": skipped})
+        return planned
+
+    def capture(
+        self,
+        shape: Shape,
+        *,
+        expects_graph: bool = False,
+        capture_span: bool = True,
+        known: Callable[[], bool] | None = None,
+        state: Callable[[], Mapping[str, str]] | None = None,
+    ) -> Capture | NoCapture:
+        """A context in which the engine captures ``shape``; see :class:`Capture`.
+
+        The epoch is the session's business: the same key captured again in this process is its next epoch.
+        """
+        if not self._asked:
+            return NoCapture()
+        epoch = self._epochs.get(shape.with_epoch(1).tag, 0) + 1
+        return Capture(
+            self,
+            shape.with_epoch(epoch),
+            expects_graph=expects_graph,
+            capture_span=capture_span,
+            known=known,
+            state=state,
+        )
+
+    def done(self, *, ok: bool = True, reason: str = "Done", eager: str | None = None) -> None:
+        """The engine's graph work is over. ``eager`` says why there are no graphs, by the user's or engine's choice."""
+        with self._guard("the end"):
+            self._previous = None
+            self.write_process()
+            if not self._asked:
+                reason = f"rank {self.rank.rank} is not asked for by capture.ranks"
+            spool.write_json(
+                self._folder / spool.DONE,
+                {
+                    "records": self._sequence,
+                    "ok": ok and not self._faults,
+                    "reason": reason
+                    if ok and not self._faults
+                    else "; ".join([reason, *self._faults])[:MAX_ERROR_CHARACTERS],
+                    "eager": eager,
+                    "captureBegin": self.graphs.to_json(),
+                },
+            )
+
+    def write_process(self) -> None:
+        """Write (again) what this process is: versions, hooks, faults, graphs counted."""
+        with self._guard("the process record"):
+            versions = {"python": platform.python_version()}
+            if self._torch is not None:
+                versions.update(device.versions(self._torch))
+            spool.write_json(
+                spool.process_file(self._spool, os.getpid()),
+                {
+                    "pid": os.getpid(),
+                    "rank": self.rank.rank,
+                    "versions": versions,
+                    "hooks": self._hooks,
+                    "errors": list(self._faults),
+                    "captureBegin": self.graphs.to_json(),
+                },
+            )
+
+    def fault(self, what: str, error: BaseException | str) -> None:
+        """Note that something of ours went wrong; the engine goes on."""
+        text = f"{what}: {type(error).__name__}: {error}" if isinstance(error, BaseException) else f"{what}: {error}"
+        text = text[:MAX_ERROR_CHARACTERS]
+        if text in self._faults or len(self._faults) >= MAX_FAULTS:
+            return
+        self._faults.append(text)
+        with contextlib.suppress(Exception):
+            print(f"shapetrace: rank {self.rank.rank}: {text}", file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def _guard(self, what: str) -> Any:
+        try:
+            yield
+        except Exception as error:
+            self.fault(what, error)
+
+    def _prepare_stacks(self) -> str:
+        if not self.options.stacks:
+            return "none"
+        if decoy.is_needed(str(self.torch.__version__), sys.version_info[:2]):
+            decoy.show(self.torch)
+            return decoy.NO_MODULE_FRAMES
+        return "all"
+
+    # ---- called by Capture
+
+    def begin(self, capture: Capture) -> str | None:
+        """None if the capture may record, otherwise why not."""
+        if self._open is not None:
+            return "profilerBusy: a capture inside another capture"
+        if device.other_profiler(self.torch):
+            return "profilerBusy: another profiler runs in this process; switch it off for capture"
+        if device.is_capturing(self.torch):
+            return "opened inside a stream capture; open it before the graph capture begins"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        fault = self._room.wait()
+        if fault is None:
+            self._open = capture
+        return fault
+
+    def end(
+        self,
+        capture: Capture,
+        shape: Shape,
+        *,
+        window: Window | None,
+        witnesses: Mapping[str, Any],
+        dirty: list[str],
+        error: str | None,
+        raised: bool,
+        times: dict[str, float],
+    ) -> None:
+        """Store the trace, then its line. An engine that raised has not captured: the key keeps its epoch."""
+        if self._open is capture:
+            self._open = None
+        if not raised:
+            self._epochs[shape.with_epoch(1).tag] = shape.epoch
+        started = self.clock()
+        path = spool.trace_file(self._folder, self._sequence)
+        raw_bytes = 0
+        if window is not None and error is None:
+            try:
+                raw_bytes = window.save(path)
+            except Exception as fault:
+                error = str(fault)
+        # the result is freed (10 to 100 ms) when the next one replaces it here: between windows, never inside one
+        self._previous = window
+        times["save"] = round(self.clock() - started, 6)
+        stored = raw_bytes > 0
+        spool.append_line(
+            self._folder / spool.CAPTURES,
+            {
+                "seq": self._sequence,
+                "tag": shape.tag,
+                "shape": shape.to_json(),
+                "stage": "capture",
+                "epoch": shape.epoch,
+                "file": path.name if stored else None,
+                "rawBytes": raw_bytes,
+                "witnesses": dict(witnesses),
+                "dirty": dirty,
+                "error": error[:MAX_ERROR_CHARACTERS] if error else None,
+                "timesSeconds": times,
+            },
+        )
+        self._sequence += 1

@@ -1,0 +1,151 @@
+"""Why the engine's part of a run is over, and what the launcher then answers. Pure: no process, file or clock here."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shapetrace_contract.message import Termination
+from shapetrace_contract.reasons import Reason, exit_code
+
+KERNEL_HINT = "; often the kernel for want of memory, see the pod's memory limit"
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A process that ended, as ``subprocess`` says it: a negative code is a signal."""
+
+    name: str
+    ranks: tuple[int, ...]
+    code: int
+    last_words: str = ""
+    """The last line that it printed."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The first cause of the end: the content of ``stopped.json``."""
+
+    reason: Reason
+    message: str
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The spelling of the contract."""
+        return {
+            "reason": self.reason.value,
+            "rank": self.rank,
+            "exitCode": self.exit_code,
+            "signal": self.signal,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is known at one moment. ``exits`` in the order in which they were noticed; the records are read *after*
+    the exits were, so that a rank that wrote its last record and then ended is seen as done."""
+
+    ranks: tuple[int, ...]
+    exits: Sequence[Exit] = ()
+    records: Mapping[int, Mapping[str, Any]] | None = None
+    """``rank.json`` by rank."""
+    done: Mapping[int, Mapping[str, Any]] | None = None
+    """``done.json`` by rank."""
+    terminated: bool = False
+
+
+def cause_of(seen: Observed) -> Cause | None:
+    """The first cause, or None while the engine works.
+
+    A bad exit after every rank was done changes nothing. A rank that ended well without being done would leave the
+    others waiting for it in a collective, so that is an end as well.
+    """
+    done, records = seen.done or {}, seen.records or {}
+    if all(rank in done for rank in seen.ranks):
+        unhooked = _unhooked(seen.ranks, records)
+        return unhooked or Cause(Reason.DONE, f"{len(seen.ranks)} of {len(seen.ranks)} ranks are done")
+    bad = [end for end in seen.exits if end.code != 0]
+    if bad:
+        # several found at once: a rank that a signal killed is the cause, the others lost their peer
+        return _bad_exit(next((end for end in bad if end.code < 0), bad[0]))
+    if seen.terminated:
+        return Cause(Reason.STOPPED, "stopped by SIGTERM before every rank was done", signal=int(signal.SIGTERM))
+    early = [end for end in seen.exits if not all(rank in done for rank in end.ranks)]
+    if not early:
+        return None
+    missing = tuple(rank for rank in early[0].ranks if rank not in done)
+    return _unhooked(missing, records) or Cause(
+        Reason.ENGINE_FAILED,
+        f"rank {missing[0]} ended with exit code 0 before its graph work was done",
+        rank=missing[0],
+        exit_code=0,
+    )
+
+
+def _unhooked(ranks: Sequence[int], records: Mapping[int, Mapping[str, Any]]) -> Cause | None:
+    for rank in ranks:
+        record = records.get(rank)
+        if record is None:
+            text = f"rank {rank} wrote no record: nothing of ours ran in it; does it import shapetrace_capture?"
+            return Cause(Reason.HOOKS_NOT_APPLIED, text, rank=rank)
+        hooks = record.get("hooks") or {}
+        if "applied" not in hooks.values():
+            return Cause(Reason.HOOKS_NOT_APPLIED, f"rank {rank}: no hook was applied: {hooks}", rank=rank)
+    return None
+
+
+def _bad_exit(end: Exit) -> Cause:
+    rank = end.ranks[0] if len(end.ranks) == 1 else None
+    said = f": {end.last_words}" if end.last_words else ""
+    if end.code < 0:
+        try:
+            name = signal.Signals(-end.code).name
+        except ValueError:
+            name = f"signal {-end.code}"
+        hint = KERNEL_HINT if -end.code == signal.SIGKILL else ""
+        return Cause(Reason.ENGINE_FAILED, f"{end.name} was killed by {name}{hint}{said}", rank, None, -end.code)
+    reason = Reason.BAD_CONFIGURATION if end.code == exit_code(Reason.BAD_CONFIGURATION) else Reason.ENGINE_FAILED
+    return Cause(reason, f"{end.name} ended with exit code {end.code}{said}", rank, end.code)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The launcher's exit: code, reason, message and whether the collector's work is over."""
+
+    code: int
+    reason: Reason
+    message: str
+    drained: bool
+    rank: int | None = None
+    engine_exit_code: int | None = None
+
+    def to_termination(self) -> Termination:
+        """What the container leaves for the operator."""
+        return Termination(self.reason.value, self.message, self.rank, self.engine_exit_code, self.drained)
+
+
+def answer(cause: Cause, drained: Mapping[str, Any] | None, terminated: bool) -> Answer:
+    """The first cause wins; after ``Done`` the collector's result decides.
+
+    ``drained`` is the content of the collector's file, None where it did not appear in time.
+    """
+    over = drained is not None
+    if cause.reason is not Reason.DONE:
+        code = exit_code(cause.reason)
+        return Answer(code, cause.reason, cause.message, over, cause.rank, cause.exit_code)
+    if drained is not None and drained.get("ok") is True:
+        return Answer(0, Reason.DONE, f"{cause.message} and everything is stored", True)
+    if drained is not None:
+        text = f"{cause.message}, {drained.get('missing')} records could not be stored; see the collector's log"
+        return Answer(exit_code(Reason.UPLOAD_TIMEOUT), Reason.UPLOAD_TIMEOUT, text, True)
+    if terminated:
+        return Answer(
+            exit_code(Reason.STOPPED), Reason.STOPPED, "stopped by SIGTERM before everything was stored", False
+        )
+    text = f"{cause.message}, but the collector did not finish within uploadTimeoutSeconds; see its log"
+    return Answer(exit_code(Reason.UPLOAD_TIMEOUT), Reason.UPLOAD_TIMEOUT, text, False)
