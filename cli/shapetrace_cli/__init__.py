@@ -1,1 +1,1 @@
-"""To be described."""
+"""The command line: ``shapetrace`` and, as a kubectl plugin, ``kubectl shapetrace``."""

@@ -1,0 +1,190 @@
+"""Arguments and help texts; what the commands do is in their own files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from shapetrace_cli import fetch, table
+from shapetrace_cli.cluster import ClusterOptions
+from shapetrace_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CliError
+from shapetrace_cli.source import S3Options, Source, open_source, read_manifest
+from shapetrace_cli.text import plain
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _version() -> str:
+    try:
+        return version("shapetrace")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Also as a kubectl plugin: kubectl shapetrace fetch NAME DIR",
+)
+@click.version_option(_version(), prog_name="shapetrace")
+def cli() -> None:
+    """Traces of captured GPU graphs: one per shape and rank, each with the evidence for its label."""
+
+
+def _cluster_options(command: Command) -> Command:
+    for option in (
+        click.option("--context", default="", help="Context of the kubeconfig; the current one by default."),
+        click.option("--kubeconfig", default="", metavar="FILE", help="Kubeconfig file; KUBECONFIG by default."),
+        click.option("-n", "--namespace", default="", help="Namespace of the ProfileRun; the context's by default."),
+    ):
+        command = option(command)
+    return command
+
+
+def _s3_options(command: Command) -> Command:
+    for option in (
+        click.option("--sha256", default="", metavar="HEX", help="SHA-256 that the manifest must have."),
+        click.option(
+            "--credentials-secret", default=None, metavar="NAME", help="Take the S3 credentials from this Secret."
+        ),
+        click.option(
+            "--use-run-credentials", is_flag=True, help="Take the S3 credentials from the Secret that the run names."
+        ),
+        click.option(
+            "--path-style/--no-path-style", default=None, help="Bucket in the path; on by default with --endpoint."
+        ),
+        click.option("--ca-bundle", default="", metavar="FILE", help="PEM file with certificates to trust."),
+        click.option("--region", default="", help="Region of the bucket."),
+        click.option("--endpoint", default="", metavar="URL", help="Address of the S3 store as seen from here."),
+        click.option(
+            "--attempt",
+            type=click.IntRange(1),
+            default=None,
+            help="An earlier attempt of the run; the last by default.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _open(source: str, options: dict[str, Any]) -> Source:
+    return open_source(
+        source,
+        s3=S3Options(options["endpoint"], options["region"], options["ca_bundle"], options["path_style"]),
+        cluster=ClusterOptions(options["kubeconfig"], options["context"], options["namespace"]),
+        attempt=options["attempt"],
+        secret=options["credentials_secret"],
+        use_run_credentials=options["use_run_credentials"],
+        environment=os.environ,
+    )
+
+
+_OUTPUT = click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "none"]), default="table", show_default=True,
+    help="What is printed on standard output at the end.",
+)  # fmt: skip
+
+
+@cli.command(
+    "fetch",
+    short_help="Fetch and verify a run's traces.",
+    epilog="Exit code 0: everything that the manifest lists is in DIR and verified. 1: something is missing or "
+    "differs, each is named. 2: wrong usage. Run it again to go on; what is right already is not fetched again.",
+)
+@click.argument("source", metavar="NAME|s3://...|FOLDER")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@_cluster_options
+@_s3_options
+@click.option("--logs/--no-logs", default=True, show_default=True, help="Also the engines' logs.")
+@click.option("--parts", is_flag=True, help="Also the per-rank indexes that the manifest was made from.")
+@click.option("--parallel", type=click.IntRange(1, 64), default=8, show_default=True, help="Objects at once.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@_OUTPUT
+def _fetch(source: str, folder: Path, **options: Any) -> None:
+    """Fetch the traces of a ProfileRun into DIR and check every size and SHA-256.
+
+    DIR gets the attempt's folder: traces/rank-00000/..., environment.json, logs/ and, last, manifest.json.
+
+    \b
+    Examples:
+      shapetrace fetch quickstart ./out
+      shapetrace fetch glm -n profiling ./out --use-run-credentials
+      shapetrace fetch s3://traces/team/profiling/glm/5f0c.../attempt-1/ ./out --endpoint https://s3.example.org
+    """
+    opened = _open(source, options)
+    result = fetch.fetch(
+        opened,
+        folder,
+        sha256=options["sha256"].lower(),
+        logs=options["logs"],
+        parts=options["parts"],
+        parallel=options["parallel"],
+        quiet=options["quiet"],
+        stderr=sys.stderr,
+    )
+    if options["output"] == "json":
+        faults = [{"key": item.wanted.key, "message": item.message} for item in result.faults]
+        click.echo(json.dumps({**table.as_json(result.listing), "folder": str(folder), "faults": faults}, indent=2))
+    elif options["output"] == "table":
+        table.print_table(result.listing, sys.stdout)
+    for line in fetch.ending(result, folder):
+        click.echo(plain(line), err=True)
+    if result.faults:
+        sys.exit(EXIT_FAILED)
+
+
+@cli.command("show", short_help="Show the table of a run's traces without fetching them.")
+@click.argument("source", metavar="NAME|s3://...|FOLDER")
+@_cluster_options
+@_s3_options
+@_OUTPUT
+def _show(source: str, **options: Any) -> None:
+    """Show shapes x ranks with each trace's support, from the manifest alone.
+
+    \b
+    Examples:
+      shapetrace show ./out
+      shapetrace show quickstart -o json
+    """
+    _, listing = read_manifest(_open(source, options), options["sha256"].lower())
+    if options["output"] == "json":
+        click.echo(json.dumps(table.as_json(listing), indent=2))
+    elif options["output"] == "table":
+        table.print_table(listing, sys.stdout)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit. A person's errors have no traceback; SHAPETRACE_DEBUG=1 shows one."""
+    try:
+        code = cli.main(args=arguments, prog_name=_program(sys.argv[0]), standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except CliError as error:
+        if os.environ.get("SHAPETRACE_DEBUG"):
+            raise
+        click.echo(f"error: {plain(error.message)}", err=True)
+        if error.hint:
+            click.echo(plain(error.hint), err=True)
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:  # `shapetrace show ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+
+
+def _program(argument: str) -> str:
+    """``kubectl shapetrace`` where kubectl calls us as its plugin."""
+    return "kubectl shapetrace" if Path(argument).name.startswith("kubectl-") else "shapetrace"
