@@ -1,0 +1,182 @@
+"""Whether the rows of matrix products fit the sizes that a family of traces is labelled with. Numbers only, pure.
+
+The claim of a label is ``rows = factor * size`` with one factor for each product of the model. It is tested over a
+family: traces of one runner and variant set that differ in nothing but the size. Among all ways to hand the family's
+labels to its traces, the only one that can fit such a claim is the one that puts the rows in order, so nothing has to
+be searched: the labels are compared with that one assignment.
+
+What is deliberately not condemned: rows that were padded, rows that stop growing, products that exist at some sizes
+only, and anything that an operator with an exact fit contradicts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import gcd
+from typing import Literal
+
+Word = Literal["proven", "consistent", "contradicted"]
+
+MIN_FIT_WITHOUT_ALL = 3
+"""A better assignment that leaves traces unexplained (padding) has to explain at least this many."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The rows of one product of the model, in the traces of a family that have it."""
+
+    name: str
+    rows: Mapping[str, int]
+    """Trace -> rows."""
+    calls: int = 1
+    """How often the product is called in a trace: its weight against others."""
+    may_condemn: bool = True
+    """False where the rows were picked among several: such a series may support a label, not contradict it."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a family says of one trace's size."""
+
+    word: Word
+    evidence: str
+    holds: int | None = None
+    """The size that a contradicted trace really holds."""
+
+
+@dataclass(frozen=True)
+class _Alternative:
+    """An assignment of the family's labels that fits a series better than its labels do."""
+
+    series: Series
+    moves: Mapping[str, int]
+    calls: int
+    explains_all: bool
+
+
+@dataclass
+class _Evidence:
+    """What the series of a family say, gathered."""
+
+    fits: dict[str, list[tuple[Series, Fraction]]] = field(default_factory=dict)
+    varies: set[str] = field(default_factory=set)
+    alternatives: list[_Alternative] = field(default_factory=list)
+
+
+def fit_family(labels: Mapping[str, int], series: Iterable[Series]) -> dict[str, Fit]:
+    """The size support of each trace. ``labels`` maps trace -> size; traces that a series names must be among them."""
+    if len(set(labels.values())) < 2:
+        return dict.fromkeys(labels, Fit("consistent", "the only size of its family"))
+    evidence = _gather(labels, series)
+    accepted = _accepted(labels, evidence)
+    moves = {trace: size for item in accepted for trace, size in item.moves.items()}
+    settled = {trace for item in accepted if item.explains_all for trace in item.series.rows}
+    return {trace: _judge(trace, size, evidence, accepted, moves, settled) for trace, size in labels.items()}
+
+
+def _judge(
+    trace: str,
+    size: int,
+    evidence: _Evidence,
+    accepted: Sequence[_Alternative],
+    moves: Mapping[str, int],
+    settled: set[str],
+) -> Fit:
+    if trace in moves:
+        shown = max((item for item in accepted if trace in item.moves), key=lambda item: item.calls).series
+        return Fit("contradicted", f"{shown.name} rows {shown.rows[trace]}", moves[trace])
+    fits = evidence.fits.get(trace, [])
+    if not fits:
+        if trace in settled:
+            return Fit("proven", "fits the one assignment of sizes that the rows allow")
+        if trace in evidence.varies:
+            return Fit("consistent", "rows grow with the size, with no one factor: padded?")
+        return Fit("consistent", "no product's rows vary with the size")
+    calls = sum(item.calls for item, _ in fits)
+    against = sum(item.calls for item in evidence.alternatives if trace in item.moves)
+    if against >= calls:
+        return Fit("consistent", "operators disagree: some fit the label, as many fit another size")
+    shown, factor = max(fits, key=lambda pair: (pair[1] >= 1, pair[0].calls, pair[0].name))
+    more = f" and {len(fits) - 1} more" if len(fits) > 1 else ""
+    claim = f"rows {shown.rows[trace]} = {factor} x {size} in {shown.name}{more}"
+    if factor < 1:  # rows may be sharded; a lost first size looks the same
+        return Fit("consistent", f"{claim}, and no product has as many rows as the size")
+    return Fit("proven", claim)
+
+
+def _gather(labels: Mapping[str, int], series: Iterable[Series]) -> _Evidence:
+    evidence = _Evidence()
+    patterns: dict[tuple[object, ...], list[Series]] = {}
+    for item in series:
+        if len(set(item.rows.values())) < 2:
+            continue  # constant rows say nothing of the size
+        evidence.varies.update(item.rows)
+        common = gcd(*item.rows.values())
+        shape = tuple(sorted((trace, rows // common) for trace, rows in item.rows.items()))
+        patterns.setdefault((item.may_condemn, shape), []).append(item)
+    for group in patterns.values():  # the products of a model have one pattern or two: each is looked at once
+        first = group[0]
+        ratios = {Fraction(rows, labels[trace]) for trace, rows in first.rows.items()}
+        if len(ratios) == 1:
+            for item in group:
+                some = next(iter(item.rows))
+                factor = Fraction(item.rows[some], labels[some])
+                for trace in item.rows:
+                    evidence.fits.setdefault(trace, []).append((item, factor))
+        elif first.may_condemn:
+            shown = max(group, key=lambda item: (item.calls, item.name))
+            found = _alternative(labels, shown, sum(item.calls for item in group))
+            if found is not None:
+                evidence.alternatives.append(found)
+    return evidence
+
+
+def _alternative(labels: Mapping[str, int], series: Series, calls: int) -> _Alternative | None:
+    """The assignment that puts the rows in order, if it fits strictly better than the labels do."""
+    rows = series.rows
+    ordered = sorted(rows, key=lambda trace: (rows[trace], labels[trace], trace))
+    assigned = dict(zip(ordered, sorted(labels[trace] for trace in rows), strict=True))
+    moves = {trace: size for trace, size in assigned.items() if size != labels[trace]}
+    if not moves or _is_padded(labels, rows):
+        return None
+    ratios = {trace: Fraction(rows[trace], size) for trace, size in assigned.items()}
+    factor, fitting = _most(ratios.values())
+    if fitting <= _most(Fraction(rows[trace], labels[trace]) for trace in rows)[1]:
+        return None
+    if any(ratios[trace] != factor for trace in moves):
+        return None
+    explains_all = fitting == len(rows)
+    anchored = fitting > len(moves)
+    if not explains_all and not (anchored and fitting >= MIN_FIT_WITHOUT_ALL):
+        return None
+    return _Alternative(series, moves, calls, explains_all)
+
+
+def _most(ratios: Iterable[Fraction]) -> tuple[Fraction, int]:
+    counts = Counter(ratios)
+    factor = max(counts, key=lambda ratio: (counts[ratio], ratio))
+    return factor, counts[factor]
+
+
+def _is_padded(labels: Mapping[str, int], rows: Mapping[str, int]) -> bool:
+    """Whether the labels hold if some traces were given more rows than they need: then nothing is contradicted.
+
+    A permutation of labels gives some trace too few rows, under a factor that several others share; padding never does.
+    """
+    ratios = [Fraction(count, labels[trace]) for trace, count in rows.items()]
+    least = min(ratios)
+    return least >= 1 and ratios.count(least) >= 2
+
+
+def _accepted(labels: Mapping[str, int], evidence: _Evidence) -> list[_Alternative]:
+    """The alternatives that no operator speaks against and that agree with each other."""
+    open_ones = [item for item in evidence.alternatives if not any(trace in evidence.fits for trace in item.moves)]
+    sizes: dict[str, set[int]] = {}
+    for item in open_ones:
+        for trace in item.series.rows:
+            if trace in item.moves or item.explains_all:
+                sizes.setdefault(trace, set()).add(item.moves.get(trace, labels[trace]))
+    return [item for item in open_ones if all(len(sizes[trace]) == 1 for trace in item.moves)]

@@ -1,0 +1,79 @@
+"""Operators that mark a variant, one table for each engine: the only place that knows them.
+
+A marker speaks for the operators of *that engine's own model*. It proves a label, and where it is the marker of another
+value of the same axis it says what the trace really holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Marker:
+    """The trace holds ``value`` of ``axis`` if one of ``present`` is called (where any is named) and none of ``absent``."""
+
+    axis: str
+    value: str
+    source: str
+    present: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    def holds(self, operators: Mapping[str, int], complete: bool) -> bool:
+        """Whether the trace with these ``operators`` (name -> calls) is so marked.
+
+        ``complete`` says whether the list of operators was not cut: only then is absence a sign. A trace without
+        operators is marked by nothing.
+        """
+        if not operators or (self.absent and not complete):
+            return False
+        called = {name for name in (*self.present, *self.absent) if _own_calls(name, operators) > 0}
+        return (not self.present or bool(called & set(self.present))) and not called & set(self.absent)
+
+
+CALLED_BY: dict[str, str] = {"aten::index_select": "aten::embedding"}
+"""Operator -> the operator that calls it once each time (PyTorch, aten/src/ATen/native/Embedding.cpp): those calls mark
+nothing."""
+
+
+def _own_calls(name: str, operators: Mapping[str, int]) -> int:
+    return operators.get(name, 0) - operators.get(CALLED_BY.get(name, ""), 0)
+
+
+_TORCH = "shapetrace_engine: "
+_SOFTMAX = ("aten::softmax", "aten::_softmax", "aten::_safe_softmax")
+
+MARKERS: dict[str, tuple[Marker, ...]] = {
+    "torch": (
+        Marker("attention", "sparse", _TORCH + "sparse attention picks its tokens by topk", present=("aten::topk",)),
+        Marker(
+            "attention", "dense", _TORCH + "dense attention reads every token", present=_SOFTMAX, absent=("aten::topk",)
+        ),
+        Marker("lora", "lora", _TORCH + "adapters are gathered per request", present=("aten::index_select",)),
+        Marker("lora", "nolora", _TORCH + "without adapters nothing is gathered", absent=("aten::index_select",)),
+    ),
+}
+"""Engine -> markers. An engine, or a model of the user's, that is not here has none: its variants are told apart by
+their operator sequences."""
+
+
+@dataclass(frozen=True)
+class MarkerTable:
+    """The markers of one engine, by axis."""
+
+    markers: tuple[Marker, ...] = field(default=())
+
+    @classmethod
+    def of(cls, engine: str) -> MarkerTable:
+        """The table of an engine; empty for one that has none."""
+        return cls(MARKERS.get(engine, ()))
+
+    def find(self, axis: str, operators: Mapping[str, int], complete: bool) -> Marker | None:
+        """The one marker of ``axis`` that the operators show; None where none does, or more than one."""
+        found = [item for item in self.markers if item.axis == axis and item.holds(operators, complete)]
+        return found[0] if len(found) == 1 else None
+
+    def knows(self, axis: str, value: str) -> bool:
+        """Whether there is a marker of this value."""
+        return any(item.axis == axis and item.value == value for item in self.markers)

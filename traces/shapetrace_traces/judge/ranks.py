@@ -1,0 +1,205 @@
+"""The verdict of one rank: what its part says of plan, hooks, end and losses, and what was judged of its traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shapetrace_contract.message import shorten
+from shapetrace_contract.reasons import Verdict
+from shapetrace_contract.tag import Shape, TagError
+
+from shapetrace_traces.judge.evidence import Trace, texts
+
+MAX_REASONS = 40
+"""Of one rank; the first ones say it, the manifest's traces say the rest."""
+
+
+@dataclass(frozen=True)
+class TraceVerdict:
+    """What was judged of one trace."""
+
+    trace: Trace
+    size: str
+    variants: Mapping[str, str]
+    evidence: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+    """What a contradicted trace really holds; empty for any other."""
+    dirty: tuple[str, ...] = ()
+    duplicates: tuple[str, ...] = ()
+    """Keys of the traces that are the same recording."""
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the label is as well supported as ``strict`` asks."""
+        return self.size == "proven" and all(word in ("proven", "distinct") for word in self.variants.values())
+
+
+@dataclass
+class RankVerdict:
+    """One rank's counters and verdict. ``expected`` is None without a plan."""
+
+    rank: int
+    verdict: Verdict
+    expected: int | None
+    captured: int
+    uploaded: int
+    failed: int
+    bytes: int
+    reasons: list[str] = field(default_factory=list)
+    """Why the verdict is not Complete."""
+    notes: list[str] = field(default_factory=list)
+    """What a Complete rank still has to say."""
+    eager: str | None = None
+
+
+def judge_rank(rank: int, part: Mapping[str, Any] | None, traces: Sequence[TraceVerdict]) -> RankVerdict:
+    """The verdict of ``rank``. ``part`` is None for a rank that left nothing at all."""
+    if part is None:
+        return RankVerdict(rank, Verdict.PARTIAL, None, 0, 0, 0, 0, [f"rank {rank} left no part and no trace"])
+    planned = planned_tags(part)
+    stored, lost = entries(part, "traces"), [item for item in entries(part, "lost") if _is_capture(item)]
+    captures = [item for item in stored if _is_capture(item)]
+    missing = number(part.get("missing"))
+    done = part.get("done") if isinstance(part.get("done"), Mapping) else None
+    eager = str(done["eager"]) if done is not None and done.get("eager") else None
+    wrong = [f"{_name(item)} holds {what}" for item in traces for what in item.holds]
+    partial = list(_recording(rank, part, planned, eager)) + list(_delivery(part, planned, captures, lost, missing))
+    partial += _damage(traces)
+    if wrong:
+        verdict = Verdict.MISLABELLED
+    elif partial:
+        verdict = Verdict.PARTIAL
+    else:
+        verdict = Verdict.EAGER if eager is not None else Verdict.COMPLETE
+    delivered = {str(item.get("tag")) for item in captures}
+    beyond = sorted(delivered - set(planned)) if planned else []
+    notes = [f"{len(beyond)} captures beyond the plan: {shorten(', '.join(beyond), 200)}"] if beyond else []
+    if eager is not None:
+        notes.append(f"no graphs: {shorten(eager, 200)}")
+    return RankVerdict(
+        rank=rank,
+        verdict=verdict,
+        expected=len(planned) if planned else None,
+        captured=len(captures) + missing,
+        uploaded=len(captures),
+        failed=len(lost),
+        bytes=sum(number(item.get("bytes")) for item in stored),
+        reasons=bounded(f"rank {rank}: {text}" for text in wrong + partial),
+        notes=bounded(f"rank {rank}: {text}" for text in notes),
+        eager=eager,
+    )
+
+
+def planned_tags(part: Mapping[str, Any]) -> list[str]:
+    """The tags of a rank's plan, each once, with the epoch of its line."""
+    tags: dict[str, None] = {}
+    for line in entries(part, "plan"):
+        epoch = number(line.get("epoch")) or 1
+        for tag in texts(line.get("shapes"), limit=100_000):
+            try:
+                tags[Shape.from_tag(tag).with_epoch(epoch).tag] = None
+            except TagError:
+                tags[tag] = None
+    return list(tags)
+
+
+def _recording(rank: int, part: Mapping[str, Any], planned: Sequence[str], eager: str | None) -> Iterable[str]:
+    """What is missing of the rank's own records."""
+    if part.get("recovered"):
+        count = len(entries(part, "traces"))
+        yield f"left no part; {count} of its traces were found in the store"
+        return
+    record = part.get("record")
+    hooks = record.get("hooks") if isinstance(record, Mapping) else None
+    states = {str(key): str(value) for key, value in hooks.items()} if isinstance(hooks, Mapping) else {}
+    if "applied" not in states.values():
+        yield "no record that its hooks applied"
+    for target, state in sorted(states.items()):
+        if state not in ("applied", "missing"):
+            yield f"the hook of {target} failed: {shorten(state, 200)}"
+    if not planned and eager is None:
+        yield "no plan: the engine announced no shape"
+    done = part.get("done")
+    if not isinstance(done, Mapping):
+        yield f"ended before its capture was done{_cause(rank, part)}"
+        return
+    if done.get("ok") is not True:
+        yield f"its capture went wrong: {shorten(str(done.get('reason') or 'no reason given'), 300)}"
+    seen = len(entries(part, "traces")) + len(entries(part, "lost")) + number(part.get("missing"))
+    if number(done.get("records")) > seen:
+        yield f"it recorded {done.get('records')} captures, {seen} reached the collector"
+
+
+def _cause(rank: int, part: Mapping[str, Any]) -> str:
+    stopped = part.get("stopped")
+    if not isinstance(stopped, Mapping) or stopped.get("reason") in (None, "Done"):
+        return ""
+    who = "" if stopped.get("rank") in (None, rank) else f" of rank {stopped.get('rank')}"
+    return f" ({stopped.get('reason')}{who}: {shorten(str(stopped.get('message') or ''), 160)})"
+
+
+def _delivery(
+    part: Mapping[str, Any],
+    planned: Sequence[str],
+    captures: Sequence[Mapping[str, Any]],
+    lost: Sequence[Mapping[str, Any]],
+    missing: int,
+) -> Iterable[str]:
+    """Which planned shapes are not there, and why."""
+    there = {str(item.get("tag")) for item in captures}
+    causes = {str(item.get("tag")): str(item.get("error") or "the trace was lost") for item in lost}
+    absent = [tag for tag in planned if tag not in there]
+    told = [tag for tag in absent if tag in causes]
+    for tag in told:
+        yield f"{tag} was lost: {shorten(causes[tag], 200)}"
+    silent = [tag for tag in absent if tag not in causes]
+    if silent:
+        more = f" and {len(silent) - 3} more" if len(silent) > 3 else ""
+        yield f"{len(silent)} of {len(planned)} planned shapes are missing: {', '.join(silent[:3])}{more}"
+    beyond = [tag for tag in causes if tag not in planned and tag not in there]
+    for tag in beyond:
+        yield f"{tag} was lost: {shorten(causes[tag], 200)}"
+    if missing:
+        yield f"{missing} captured traces were not stored in time"
+    orphans = texts(part.get("orphans"))
+    if orphans:
+        yield f"{len(orphans)} trace files without a record: {shorten(', '.join(orphans), 120)}"
+
+
+def _damage(traces: Sequence[TraceVerdict]) -> list[str]:
+    found = []
+    for item in traces:
+        found += [f"{_name(item)} is dirty: {shorten(text, 200)}" for text in item.dirty]
+        if item.trace.error is not None:
+            found.append(f"{_name(item)} cannot be read: {shorten(item.trace.error, 200)}")
+        first = min(item.duplicates, default="")
+        if first and first < item.trace.key:  # named once, at the later one
+            found.append(f"{_name(item)} is the same recording as {first}")
+    return found
+
+
+def _name(item: TraceVerdict) -> str:
+    return item.trace.tag if item.trace.stage == "capture" else f"{item.trace.tag} ({item.trace.stage})"
+
+
+def _is_capture(item: Mapping[str, Any]) -> bool:
+    return str(item.get("stage") or "capture") == "capture"
+
+
+def entries(part: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The objects of a part's list; anything else is no entry."""
+    value = part.get(name)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def number(value: Any) -> int:
+    """A count from a part, 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def bounded(lines: Iterable[str], limit: int = MAX_REASONS) -> list[str]:
+    """The first lines, and how many more there are."""
+    every = list(lines)
+    return every if len(every) <= limit else [*every[:limit], f"... and {len(every) - limit} more"]

@@ -1,0 +1,96 @@
+"""Size support: from the products of a family's traces to the fit of their labels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shapetrace_traces.judge.evidence import Trace
+from shapetrace_traces.judge.fit import Fit, Series, fit_family
+
+FORWARD = "the forward call"
+"""Name of the series of the witness ``rows``: the rows at the model's wrapped forward call."""
+
+
+def judge_sizes(traces: Sequence[Trace]) -> dict[str, Fit]:
+    """Key -> size support, for traces that could be indexed.
+
+    First within each family. Where a family's rows fit no labels, the families of one runner are looked at together:
+    a label that changed places with one of another variant shows only there.
+    """
+    found: dict[str, Fit] = {}
+    for place in _grouped(traces, lambda trace: trace.place):
+        for family in _grouped(place, lambda trace: trace.variants):
+            found.update(_fit(family))
+        undecided = {trace.key for trace in place if found[trace.key].word == "consistent"}
+        if len(undecided) < 2 or len({trace.variants for trace in place}) < 2:
+            continue
+        together = {key: fit for key, fit in _fit(place).items() if fit.word == "contradicted"}
+        if together.keys() <= undecided:  # an exact fit within a family is worth more than one across families
+            found.update(together)
+    return found
+
+
+def _grouped(traces: Iterable[Trace], by: Any) -> list[list[Trace]]:
+    groups: dict[Any, list[Trace]] = defaultdict(list)
+    for trace in traces:
+        groups[by(trace)].append(trace)
+    return list(groups.values())
+
+
+def _fit(traces: Sequence[Trace]) -> dict[str, Fit]:
+    return fit_family({trace.key: trace.size for trace in traces}, build_series(traces))
+
+
+def build_series(traces: Sequence[Trace]) -> list[Series]:
+    """The series of a family: each product of the model, and the rows that were seen at the forward call."""
+    products: dict[str, dict[str, Mapping[int, int]]] = defaultdict(dict)
+    for trace in traces:
+        for name, rows in trace.products.items():
+            if rows:
+                products[name][trace.key] = rows
+    series: list[Series] = []
+    for name, by_trace in sorted(products.items()):
+        series += _tracks(name, by_trace)
+    seen = {trace.key: trace.witness("rows") for trace in traces}
+    forward = {key: rows for key, rows in seen.items() if _is_count(rows)}
+    if len(forward) > 1:
+        series.append(Series(FORWARD, forward))
+    return series
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _tracks(name: str, by_trace: Mapping[str, Mapping[int, int]]) -> list[Series]:
+    """A product whose calls have several row counts, as one series for each.
+
+    Calls with the same rows in every trace (an output head on the last token, experts of constant capacity) are taken
+    off first, so that a constant that happens to equal one trace's size hides nothing. What is left is told apart by
+    its order: of two factors the larger one has more rows in every trace.
+    """
+    if len(by_trace) < 2:
+        return []
+    everywhere = set.intersection(*(set(rows) for rows in by_trace.values()))
+    constant = {count: min(rows[count] for rows in by_trace.values()) for count in everywhere}
+    left: dict[str, list[tuple[int, int]]] = {}
+    for key, rows in by_trace.items():
+        rest = [(count, calls - constant.get(count, 0)) for count, calls in sorted(rows.items())]
+        left[key] = [(count, calls) for count, calls in rest if calls > 0]
+    lengths = {len(rest) for rest in left.values()}
+    if len(lengths) == 1:
+        return [
+            Series(
+                name, {key: rest[track][0] for key, rest in left.items()}, min(rest[track][1] for rest in left.values())
+            )
+            for track in range(lengths.pop())
+        ]
+    # two row counts that coincide at some sizes: the largest is still the larger factor's
+    most = {key: rest[-1] for key, rest in left.items() if rest}
+    if len(most) < 2:
+        return []
+    return [
+        Series(name, {key: rows for key, (rows, _) in most.items()}, min(calls for _, calls in most.values()), False)
+    ]

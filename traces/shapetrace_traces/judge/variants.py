@@ -1,0 +1,117 @@
+"""Variant support: markers first, then the operator sequences of siblings (traces that differ in one axis only)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal
+
+from shapetrace_traces.judge.evidence import Trace
+from shapetrace_traces.judge.markers import Marker, MarkerTable
+
+Word = Literal["proven", "distinct", "unproven", "contradicted"]
+
+
+@dataclass(frozen=True)
+class VariantFit:
+    """What the evidence says of one axis of one trace."""
+
+    word: Word
+    evidence: str
+    holds: str | None = None
+    """The value that a contradicted trace really holds."""
+
+
+def judge_variants(traces: Sequence[Trace], table: MarkerTable) -> dict[str, dict[str, VariantFit]]:
+    """Key -> axis -> support, for traces that could be indexed."""
+    found: dict[str, dict[str, VariantFit]] = {trace.key: {} for trace in traces}
+    for axis in sorted({axis for trace in traces for axis in trace.shape.variants}):
+        of_axis = [trace for trace in traces if axis in trace.shape.variants]
+        by_sequence = _by_sequence(axis, of_axis)
+        for trace in of_axis:
+            found[trace.key][axis] = _by_marker(axis, trace, table) or by_sequence[trace.key]
+    return found
+
+
+def _by_marker(axis: str, trace: Trace, table: MarkerTable) -> VariantFit | None:
+    value = trace.shape.variants[axis]
+    marker = table.find(axis, trace.operators, trace.has_all_operators)
+    if marker is None or not table.knows(axis, value):
+        return None
+    if marker.value == value:
+        return VariantFit("proven", _shown(marker, trace.operators))
+    return VariantFit("contradicted", _shown(marker, trace.operators), marker.value)
+
+
+def _shown(marker: Marker, operators: Mapping[str, int]) -> str:
+    called = [f"{operators[name]} {name}" for name in marker.present if operators.get(name)]
+    return ", ".join([*called[:1], *(f"no {name}" for name in marker.absent)])
+
+
+def _context(axis: str, trace: Trace) -> tuple[Any, ...]:
+    """Where the values of ``axis`` are compared: the same but for rank, size and epoch."""
+    others = tuple(pair for pair in trace.variants if pair[0] != axis)
+    return (str(trace.shape.runner), trace.shape.unit, trace.stage, others)
+
+
+def _by_sequence(axis: str, traces: Sequence[Trace]) -> dict[str, VariantFit]:
+    contexts: dict[Any, dict[Any, list[Trace]]] = defaultdict(lambda: defaultdict(list))
+    for trace in traces:
+        contexts[_context(axis, trace)][(trace.rank, trace.size, trace.epoch)].append(trace)
+    found: dict[str, VariantFit] = {}
+    for positions in contexts.values():
+        for siblings in positions.values():
+            for trace in siblings:
+                found[trace.key] = _among(axis, trace, [other for other in siblings if other is not trace])
+        found.update(_traded(axis, list(positions.values()), found))
+    return found
+
+
+def _among(axis: str, trace: Trace, siblings: Sequence[Trace]) -> VariantFit:
+    others = [other for other in siblings if other.sequence is not None]
+    if trace.sequence is None:
+        return VariantFit("unproven", "no operators were recorded")
+    if not others:
+        return VariantFit("unproven", "no marker, and no trace of another value to compare with")
+    equal = [other.shape.variants[axis] for other in others if other.sequence == trace.sequence]
+    if equal:
+        return VariantFit("unproven", f"indistinct: the same operators as {axis} {', '.join(sorted(equal))}")
+    return VariantFit("distinct", f"operators differ from {axis} {_names(axis, others)}")
+
+
+def _names(axis: str, traces: Sequence[Trace]) -> str:
+    return ", ".join(sorted(other.shape.variants[axis] for other in traces))
+
+
+def _traded(axis: str, positions: Sequence[Sequence[Trace]], found: Mapping[str, VariantFit]) -> dict[str, VariantFit]:
+    """Two values whose sequences are exchanged at some positions (rank, size, epoch).
+
+    Most positions decide; the others hold each other's value. Where as many say so as say otherwise nobody knows which
+    label is right, so none is distinct.
+    """
+    pairs: dict[Any, list[tuple[Trace, Trace]]] = defaultdict(list)
+    for siblings in positions:
+        ordered = sorted(siblings, key=lambda trace: trace.shape.variants[axis])
+        for low, high in combinations(ordered, 2):
+            if found[low.key].word == "distinct" and found[high.key].word == "distinct":
+                values = (low.shape.variants[axis], high.shape.variants[axis])
+                pairs[(values, frozenset((low.sequence, high.sequence)))].append((low, high))
+    changed: dict[str, VariantFit] = {}
+    for pair in pairs.values():
+        ways = Counter(low.sequence for low, _ in pair)
+        if len(ways) < 2:
+            continue
+        (usual, most), (_, fewer) = ways.most_common(2)
+        for low, high in pair:
+            for trace, other in ((low, high), (high, low)):
+                if most == fewer:
+                    text = f"its operators change places with {axis} {other.shape.variants[axis]} between traces"
+                    changed[trace.key] = VariantFit("unproven", text)
+                elif low.sequence != usual:
+                    text = (
+                        f"the operators of {axis} {other.shape.variants[axis]} in {most} of {most + fewer} comparisons"
+                    )
+                    changed[trace.key] = VariantFit("contradicted", text, other.shape.variants[axis])
+    return changed

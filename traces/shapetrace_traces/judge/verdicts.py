@@ -1,0 +1,160 @@
+"""``judge``: all parts of an attempt -> the verdict of each trace, each rank and the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shapetrace_contract.reasons import Verdict
+
+from shapetrace_traces.judge.evidence import Trace, read_trace
+from shapetrace_traces.judge.fit import Fit
+from shapetrace_traces.judge.identity import find_duplicates, find_mismatch
+from shapetrace_traces.judge.markers import MarkerTable
+from shapetrace_traces.judge.ranks import RankVerdict, TraceVerdict, bounded, entries, judge_rank
+from shapetrace_traces.judge.size import judge_sizes
+from shapetrace_traces.judge.variants import VariantFit, judge_variants
+
+MAX_RUN_REASONS = 100
+_ORDER = list(Verdict)
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The judgement of an attempt."""
+
+    verdict: Verdict
+    ranks: tuple[RankVerdict, ...]
+    traces: Mapping[str, TraceVerdict]
+    """By key."""
+    reasons: tuple[str, ...] = ()
+    untagged: tuple[Mapping[str, Any], ...] = ()
+    """Capture sites that no hook covers: ``{"caller", "ranks"}``."""
+    not_planned: tuple[Mapping[str, Any], ...] = ()
+    """Declared shapes that the engine does not capture: ``{"shape", "reason", "ranks"}``."""
+    unproven: tuple[str, ...] = field(default=())
+    """Keys of the traces that ``strict`` refuses."""
+
+
+def judge(parts: Sequence[Mapping[str, Any]], *, engine: str = "", ranks: Iterable[int] | None = None) -> Verdicts:
+    """Judge an attempt. Pure: no I/O, no clock; the same parts in any order give the same verdicts.
+
+    ``engine`` chooses the markers of variants (``torch``, ...; none for an unknown one). ``ranks`` are those the run
+    asks for: one of them without a part is Partial, and one that is not among them and recorded nothing is left out.
+    Without ``ranks`` they are taken from the parts. A part with ``"recovered": true`` was put together from objects,
+    because no collector wrote it.
+    """
+    by_rank = {part["rank"]: part for part in parts if isinstance(part.get("rank"), int)}
+    asked = {rank for rank, part in by_rank.items() if _is_asked(part)} if ranks is None else set(ranks)
+    traces = [trace for rank, part in sorted(by_rank.items()) for trace in _read(part, rank)]
+    judged = _judge_traces(traces, MarkerTable.of(engine))
+    chosen = sorted(asked | {rank for rank, part in by_rank.items() if entries(part, "traces")})
+    verdicts = []
+    for rank in chosen:
+        own = [judged[trace.key] for trace in traces if trace.rank == rank]
+        found = judge_rank(rank, by_rank.get(rank), own)
+        verdicts.append(found)
+    untagged = _merged((rank, {"caller": caller}) for rank in chosen for caller in _untagged(by_rank.get(rank) or {}))
+    not_planned = _merged(
+        (rank, {"shape": item.get("shape"), "reason": str(item.get("reason") or "")})
+        for rank in chosen
+        for line in entries(by_rank.get(rank) or {}, "plan")
+        for item in entries(line, "notPlanned")
+    )
+    overall = min((item.verdict for item in verdicts), key=_ORDER.index, default=Verdict.PARTIAL)
+    reasons = [text for item in verdicts for text in item.reasons] + [text for item in verdicts for text in item.notes]
+    if not verdicts:
+        reasons.append("no rank left a part or a trace")
+    if untagged:
+        reasons.append(f"{len(untagged)} places captured graphs that no hook covers, first {untagged[0]['caller']}")
+    return Verdicts(
+        verdict=overall,
+        ranks=tuple(verdicts),
+        traces=judged,
+        reasons=tuple(bounded(reasons, MAX_RUN_REASONS)),
+        untagged=tuple(untagged),
+        not_planned=tuple(not_planned),
+        unproven=tuple(sorted(key for key, item in judged.items() if not item.is_proven)),
+    )
+
+
+def _is_asked(part: Mapping[str, Any]) -> bool:
+    record = part.get("record")
+    return not (isinstance(record, Mapping) and record.get("asked") is False)
+
+
+def _read(part: Mapping[str, Any], rank: int) -> list[Trace]:
+    read = (read_trace(entry, rank) for entry in entries(part, "traces"))
+    return sorted((trace for trace in read if trace is not None), key=lambda trace: trace.key)
+
+
+def _judge_traces(traces: Sequence[Trace], table: MarkerTable) -> dict[str, TraceVerdict]:
+    readable = [trace for trace in traces if trace.error is None]
+    clean = [trace for trace in readable if not _dirt(trace)]  # a dirty trace is no evidence for or against others
+    sizes = judge_sizes(clean)
+    variants = judge_variants(readable, table)
+    duplicates = find_duplicates(traces)
+    return {
+        trace.key: _verdict(trace, sizes.get(trace.key), variants.get(trace.key, {}), duplicates.get(trace.key, ()))
+        for trace in traces
+    }
+
+
+def _dirt(trace: Trace) -> tuple[str, ...]:
+    """What the capture said of itself, and what its witnesses say though it did not."""
+    found = list(trace.dirty)
+    forwards = trace.witness("forwards")
+    if isinstance(forwards, int) and forwards != 1 and not found:
+        found.append(f"the forward ran {forwards} times")
+    if trace.witness("keyKnown") is False and not found:
+        found.append("the engine does not know the shape afterwards")
+    return tuple(found)
+
+
+def _verdict(
+    trace: Trace, size: Fit | None, variants: Mapping[str, VariantFit], duplicates: tuple[str, ...]
+) -> TraceVerdict:
+    words = {axis: variants[axis].word if axis in variants else "unproven" for axis in trace.shape.variants}
+    evidence: dict[str, str] = {"size": size.evidence} if size is not None else {}
+    evidence.update({axis: fit.evidence for axis, fit in variants.items()})
+    holds = []
+    if size is not None and size.holds is not None:
+        holds.append(f"size {size.holds} ({size.evidence})")
+    holds += [f"{axis} {fit.holds} ({fit.evidence})" for axis, fit in variants.items() if fit.holds is not None]
+    size_word = size.word if size is not None else "unproven"
+    mismatch = find_mismatch(trace)
+    if mismatch is not None:
+        holds += mismatch.holds
+        if mismatch.size is not None:
+            size_word = "contradicted"
+            evidence["size"] = mismatch.size
+        for axis, text in mismatch.variants.items():
+            words[axis] = "contradicted"
+            evidence[axis] = text
+    return TraceVerdict(
+        trace=trace,
+        size=size_word,
+        variants=words,
+        evidence=tuple(f"{name}: {text}" for name, text in evidence.items()),
+        holds=tuple(holds),
+        dirty=_dirt(trace),
+        duplicates=duplicates,
+    )
+
+
+def _untagged(part: Mapping[str, Any]) -> list[str]:
+    done = part.get("done")
+    counted = done.get("captureBegin") if isinstance(done, Mapping) else None
+    callers = counted.get("untagged") if isinstance(counted, Mapping) else None
+    return [str(caller)[:200] for caller in callers[:32]] if isinstance(callers, list) else []
+
+
+def _merged(items: Iterable[tuple[int, dict[str, Any]]]) -> list[Mapping[str, Any]]:
+    """Equal entries of several ranks as one, with the ranks; in order of first appearance."""
+    found: dict[str, dict[str, Any]] = {}
+    for rank, item in items:
+        entry = found.setdefault(repr(sorted(item.items(), key=str)), {**item, "ranks": []})
+        if rank not in entry["ranks"]:
+            entry["ranks"].append(rank)
+    return list(found.values())

@@ -1,0 +1,175 @@
+"""``manifest.json``: the index of an attempt. Every object that it lists was stored before it; its existence commits.
+
+It holds no clock reading and depends on parts and objects alone, so that writing it again gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from shapetrace_contract import VERSION
+from shapetrace_contract.reasons import Verdict
+
+
+class _Model(BaseModel):
+    """Camel case in JSON; fields that a newer writer added are ignored."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class ManifestRun(_Model):
+    """The attempt that the manifest commits."""
+
+    namespace: str
+    name: str
+    uid: str
+    attempt: int
+
+
+class ManifestEngine(_Model):
+    """What ran. No arguments: they may name what the bucket's readers need not know."""
+
+    name: str
+    device: str | None = None
+    """``cpu``, ``cuda`` or ``rocm``."""
+    models: list[dict[str, Any]] = Field(default_factory=list)
+    """Role, name and revision of each."""
+    parallelism: dict[str, int] = Field(default_factory=dict)
+
+
+class Support(_Model):
+    """How well a label is supported."""
+
+    size: str
+    """``proven``, ``consistent``, ``contradicted``, or ``unproven`` for a trace that tells nothing."""
+    variants: dict[str, str] = Field(default_factory=dict)
+    """Axis -> ``proven``, ``distinct``, ``unproven`` or ``contradicted``."""
+
+
+class ManifestTrace(_Model):
+    """One stored trace. ``key`` is relative to the attempt's folder."""
+
+    key: str
+    sha256: str
+    """Hexadecimal, of the stored bytes."""
+    stored_bytes: int = Field(alias="bytes")
+    raw_sha256: str | None = None
+    raw_bytes: int | None = None
+    tag: str
+    alias: str
+    """The engine's own name for it, for tools that parse names; never read back."""
+    shape: dict[str, Any]
+    rank: int
+    stage: str = "capture"
+    epoch: int = 1
+    graph: bool | None = None
+    """Whether a GPU graph was captured; None where nobody said."""
+    device: str | None = None
+    support: Support
+    evidence: list[str] = Field(default_factory=list)
+    """What the support rests on, ``size`` first, then each axis."""
+    witnesses: dict[str, Any] = Field(default_factory=dict)
+    dirty: list[str] = Field(default_factory=list)
+    duplicates: list[str] = Field(default_factory=list)
+    """Keys of the traces that are the same recording."""
+
+
+class ManifestRank(_Model):
+    """One rank's place, counters and verdict. Counters are None where no part tells them."""
+
+    rank: int
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    node: str | None = None
+    expected: int | None = None
+    captured: int = 0
+    uploaded: int = 0
+    failed: int = 0
+    stored_bytes: int = Field(default=0, alias="bytes")
+    verdict: Verdict
+    reasons: list[str] = Field(default_factory=list)
+    eager: str | None = None
+    """Why there are no graphs, by the user's or the engine's choice."""
+
+
+class ManifestLost(_Model):
+    """A capture whose trace is not stored."""
+
+    rank: int
+    tag: str
+    stage: str = "capture"
+    epoch: int = 1
+    error: str
+    dirty: list[str] = Field(default_factory=list)
+
+
+class Failure(_Model):
+    """The first cause of a bad end."""
+
+    reason: str
+    message: str = ""
+    rank: int | None = None
+    exit_code: int | None = None
+
+
+class Untagged(_Model):
+    """A place that captured graphs and that no hook covers."""
+
+    caller: str
+    ranks: list[int]
+
+
+class NotPlanned(_Model):
+    """A declared shape that the engine does not capture, and why."""
+
+    shape: dict[str, Any] | str | None
+    reason: str
+    ranks: list[int]
+
+
+class Manifest(_Model):
+    """Version 1."""
+
+    v: Literal[1] = VERSION
+    run: ManifestRun
+    verdict: Verdict
+    expected: int | None = None
+    """None until every rank has a plan."""
+    captured: int = 0
+    uploaded: int = 0
+    failed: int = 0
+    stored_bytes: int = Field(default=0, alias="bytes")
+    digest: str
+    """:func:`digest` of the traces."""
+    engine: ManifestEngine
+    ranks: list[ManifestRank] = Field(default_factory=list)
+    traces: list[ManifestTrace] = Field(default_factory=list)
+    lost: list[ManifestLost] = Field(default_factory=list)
+    failure: Failure | None = None
+    untagged: list[Untagged] = Field(default_factory=list)
+    reasons: list[str] = Field(default_factory=list)
+    not_planned: list[NotPlanned] = Field(default_factory=list)
+
+    def to_bytes(self) -> bytes:
+        """The stored form: the same value gives the same bytes."""
+        value = self.model_dump(mode="json", by_alias=True)
+        return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Manifest:
+        """Read ``manifest.json``; pydantic's ValidationError (a ValueError) where it is none."""
+        return cls.model_validate_json(body)
+
+
+def digest(traces: Iterable[ManifestTrace]) -> str:
+    """One hash for a set of traces, whatever their order: SHA-256 over their canonical JSON, sorted."""
+    dumped = (trace.model_dump(mode="json", by_alias=True) for trace in traces)
+    lines = sorted(json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for value in dumped)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
