@@ -158,7 +158,7 @@ def test_an_earlier_attempt_is_found_and_has_no_vouched_manifest() -> None:
             "ended without a manifest.*StorageDenied: no such bucket",
         ),
         ({"phase": "Succeeded", "attempt": 1}, 2, "no attempt 2 yet"),
-        ({"manifest": {"uri": "s3://b/profiling/demo/other-uid/attempt-1/manifest.json"}}, None, "another run"),
+        ({"manifest": {"uri": "s3://traces/profiling/demo/other-uid/attempt-1/manifest.json"}}, None, "another run"),
     ],
 )
 def test_nothing_to_fetch_is_explained(status: dict[str, Any], attempt: int | None, message: str) -> None:
