@@ -91,6 +91,9 @@ class CaptureSettings(_Setting):
     engines take a silent rank for dead."""
     targets: list[dict[str, Any]] = field(default_factory=list)
     """``spec.capture.targets``: they configure the engine, and assert or filter variants."""
+    strict: bool = False
+    """For the finish: a run without graphs, or with a label that is not proven (size) and proven or distinct
+    (variants), fails as ``NotProven``."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def index_trace(raw: bytes) -> dict[str, Any]:
     rows -> calls), ``device`` (``rocm``, ``cuda``, ``cpu``), ``traceId``, ``leftOut``, ``error``.
     """
     try:
-        return _index(_parse(_unpack(raw)))
+        return _index(_parse(unpack(raw)))
     except UnreadableTraceError as error:
         return _empty(str(error))
     except RecursionError:
@@ -80,7 +80,8 @@ def _empty(error: str | None) -> dict[str, Any]:
     }
 
 
-def _unpack(raw: bytes) -> bytes:
+def unpack(raw: bytes) -> bytes:
+    """The plain JSON of a trace, gzip or not; :class:`UnreadableTraceError` for damaged gzip or a trace too long."""
     if not raw.startswith(_GZIP_MAGIC):
         if len(raw) > MAX_RAW_BYTES:
             raise UnreadableTraceError(f"the trace has {len(raw)} bytes, {MAX_RAW_BYTES} are read")

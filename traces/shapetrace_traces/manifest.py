@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
-from shapetrace_contract import VERSION
 from shapetrace_contract.reasons import Verdict
 
 
@@ -137,7 +136,7 @@ class NotPlanned(_Model):
 class Manifest(_Model):
     """Version 1."""
 
-    v: Literal[1] = VERSION
+    v: Literal[1] = 1
     run: ManifestRun
     verdict: Verdict
     expected: int | None = None

@@ -6,13 +6,16 @@ value of the same axis it says what the trace really holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Marker:
-    """The trace holds ``value`` of ``axis`` if one of ``present`` is called (where any is named) and none of ``absent``."""
+    """A sign that a trace holds ``value`` of ``axis``.
+
+    It does if one of ``present`` is called (where any is named) and none of ``absent``.
+    """
 
     axis: str
     value: str
@@ -56,6 +59,15 @@ MARKERS: dict[str, tuple[Marker, ...]] = {
 }
 """Engine -> markers. An engine, or a model of the user's, that is not here has none: its variants are told apart by
 their operator sequences."""
+
+
+def table_name(engine: str, arguments: Sequence[str]) -> str:
+    """The name under which the markers of this engine are known; empty where they do not speak for its model.
+
+    ``--model module:factory`` gives the torch engine a model of the user's: its operators mark nothing.
+    """
+    own_model = any(text == "--model" or text.startswith("--model=") for text in arguments)
+    return "" if engine == "torch" and own_model else engine
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,8 @@ def judge_rank(rank: int, part: Mapping[str, Any] | None, traces: Sequence[Trace
     wrong = [f"{_name(item)} holds {what}" for item in traces for what in item.holds]
     partial = list(_recording(rank, part, planned, eager)) + list(_delivery(part, planned, captures, lost, missing))
     partial += _damage(traces)
+    if len(traces) < len(stored):
+        partial.append(f"{len(stored) - len(traces)} entries of its part name no trace: key or tag cannot be read")
     if wrong:
         verdict = Verdict.MISLABELLED
     elif partial:
