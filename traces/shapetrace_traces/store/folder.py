@@ -185,7 +185,7 @@ def _explain(error: OSError, what: str) -> StoreError:
     if error.errno in (errno.EACCES, errno.EROFS):
         return StoreDenied(f"{what}: no right to do so; check the owner of the folder")
     if error.errno in (errno.EPERM, errno.ENOTSUP, errno.EMLINK):
-        return StoreMisconfigured(f"{what}: this file system has no hard links, choose another folder")
+        return StoreMisconfigured(f"{what}: not permitted; a file system without hard links cannot hold a store")
     return StoreUnreachable(f"{what}: {error.strerror}")
 
 
