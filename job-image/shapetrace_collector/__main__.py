@@ -40,7 +40,7 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     except (SettingError, StoreError) as error:
         return _end(Termination(Reason.BAD_CONFIGURATION.value, str(error)), Reason.BAD_CONFIGURATION, environment)
     indexer = Indexer(environment)
-    collector = Collector(configuration, store, indexer.start, out_of_time=indexer.hurry)
+    collector = Collector(configuration, store, indexer.start, hurry=indexer.hurry)
     signal.signal(signal.SIGTERM, lambda *_: collector.terminate())
     signal.signal(signal.SIGINT, lambda *_: collector.terminate())
     try:

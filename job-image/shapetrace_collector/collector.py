@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from time import time
+from time import monotonic, time
 from typing import Any
 
 from shapetrace_contract import spool
@@ -27,6 +27,9 @@ POLL_SECONDS = 0.05
 """How often the spool is looked at: a few stat calls per rank. There is no inotify in the standard library."""
 RETRY_SECONDS = 1.0
 """Between tries to write parts while the store is away."""
+IDLE_SECONDS = 0.2
+"""How often a drained collector looks whether it may end."""
+LOG_TRIES = 3
 LAST_UPLOADS_SECONDS = 2.0
 """For uploads under way when the time is over."""
 MAX_STRAY_RANKS = 64
@@ -42,12 +45,14 @@ class Collector:
         store: Store,
         start_index: StartIndex,
         *,
-        out_of_time: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time,
+        hurry: Callable[[bool], None] = lambda _: None,
+        clock: Callable[[], float] = monotonic,
+        wall_clock: Callable[[], float] = time,
     ) -> None:
         self._configuration = configuration
         self._clock = clock
-        self._out_of_time = out_of_time
+        self._wall_clock = wall_clock
+        self._hurry = hurry
         self._wake = threading.Event()
         self._terminated_at: float | None = None
         self._stopped: Mapping[str, Any] | None = None
@@ -61,10 +66,12 @@ class Collector:
         return Ledger(rank, spool.rank_folder(self._configuration.spool, rank))
 
     def terminate(self) -> None:
-        """SIGTERM: upload what the grace allows, write the parts, end. A second one changes nothing."""
+        """SIGTERM: upload what the grace allows, write the parts, end. A second one changes nothing.
+
+        Called by the signal's handler, in the middle of anything: it takes no lock, and the loops look by themselves.
+        """
         if self._terminated_at is None:
             self._terminated_at = self._clock()
-        self._wake.set()
 
     def progress(self) -> list[RankProgress]:
         """The counters of this pod's ranks."""
@@ -77,15 +84,14 @@ class Collector:
         while True:
             self._collect()
             written = self._write_parts()
-            self._ending.write_log()
+            self._write_log()
             drained = self._ending.write_drained(self._ledgers)
-            if written or self._terminated_at is not None:
+            if written or exit_when_drained or self._terminated_at is not None:
                 break
             # the launcher gave up; until the pod is ended, an answer of the store still saves everything
             self._reopen()
         while self._terminated_at is None and not exit_when_drained:
-            self._wake.wait()
-            self._wake.clear()
+            self._pause(IDLE_SECONDS)
         self._uploads.abandon()
         return drained
 
@@ -101,8 +107,7 @@ class Collector:
                 LOG.warning("the time for uploads is over")
                 self._finish_uploads()
                 return
-            self._wake.wait(POLL_SECONDS)
-            self._wake.clear()
+            self._pause(POLL_SECONDS)
 
     @property
     def _over(self) -> bool:
@@ -127,7 +132,9 @@ class Collector:
         path = self._configuration.spool / spool.STOPPED
         try:
             stopped = read_object(path)
-            self._stopped_at = None if stopped is None else path.lstat().st_mtime
+            # its age on disk, so that a collector that starts again does not count from anew
+            age = 0.0 if stopped is None else max(0.0, self._wall_clock() - path.lstat().st_mtime)
+            self._stopped_at = self._clock() - age
         except (OSError, ValueError) as error:
             LOG.warning("%s cannot be read: %s", path.name, error)
             stopped = {"reason": None, "message": f"{path.name} cannot be read"}
@@ -143,11 +150,10 @@ class Collector:
                 self._ledgers = {**self._ledgers, rank: self._ledger(rank)}
 
     def _finish_uploads(self) -> None:
-        self._out_of_time()
+        self._hurry(True)
         end = self._clock() + LAST_UPLOADS_SECONDS
         while self._uploads.busy and self._clock() < end:
-            self._wake.wait(POLL_SECONDS)
-            self._wake.clear()
+            self._pause(POLL_SECONDS)
             self._uploads.pump(start=False)
 
     def _write_parts(self) -> bool:
@@ -159,10 +165,22 @@ class Collector:
             moment = self._moment()
             if all(written) or (moment is not None and self._clock() + RETRY_SECONDS >= moment):
                 return all(written)
-            self._wake.wait(RETRY_SECONDS)
-            self._wake.clear()
+            self._pause(RETRY_SECONDS)
+
+    def _write_log(self) -> None:
+        """The log is worth a few tries, not the launcher's patience."""
+        for _ in range(LOG_TRIES):
+            moment = self._moment()
+            if self._ending.write_log() or (moment is not None and self._clock() + RETRY_SECONDS >= moment):
+                return
+            self._pause(RETRY_SECONDS)
+
+    def _pause(self, seconds: float) -> None:
+        self._wake.wait(seconds)
+        self._wake.clear()
 
     def _reopen(self) -> None:
         self._stopped_at = None
+        self._hurry(False)
         for ledger in self._ledgers.values():
             ledger.close(False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ class Deliver:
         self._store = store
         self._run = run
         self._start_index = start_index
+        self._indexes: dict[Path, Callable[[], dict[str, Any]]] = {}
+        """Of traces whose upload is tried again: indexing costs more than the rest and gives the same."""
 
     def __call__(self, folder: Path, record: Record) -> dict[str, Any]:
         """The capture's line with ``key``, ``sha256``, ``bytes``, ``rawSha256``, ``rawBytes`` and ``index``.
@@ -49,11 +52,22 @@ class Deliver:
         """
         path = folder / str(record.file)
         try:
+            line = self._deliver(path, record)
+        except Refused:
+            self._indexes.pop(path, None)
+            raise
+        self._indexes.pop(path, None)
+        return line
+
+    def _deliver(self, path: Path, record: Record) -> dict[str, Any]:
+        try:
             stream = open_regular(path)
         except FileNotFoundError:
             raise Refused("the trace's file is gone") from None
         with stream:
-            index = self._start_index(path, path.lstat().st_size)
+            index = self._indexes.get(path)
+            if index is None:  # it runs beside compressing and uploading
+                index = self._indexes[path] = self._start_index(path, os.fstat(stream.fileno()).st_size)
             with pack(stream) as packed:
                 sha256, stored_bytes = self._put(record, packed)
                 return {

@@ -25,6 +25,8 @@ MAX_LOG_BYTES = 64 * 1024 * 1024
 """Of the engine's log, the tail is kept."""
 MAX_PROCESSES = 512
 """Process records in a part: a pod has a few per rank."""
+MAX_PROCESS_BYTES = 64 * 1024
+"""Of one process record; every part of the pod holds them all."""
 
 
 class Ending:
@@ -84,7 +86,7 @@ class Ending:
         files = (path for path in self._configuration.spool.glob("process-*.json") if path.stem[8:].isdecimal())
         for path in sorted(files, key=lambda path: int(path.stem[8:]))[:MAX_PROCESSES]:
             try:
-                value = read_object(path)
+                value = read_object(path, MAX_PROCESS_BYTES)
             except (OSError, ValueError) as error:
                 LOG.warning("%s cannot be read: %s", path.name, error)
                 continue

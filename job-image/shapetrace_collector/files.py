@@ -15,6 +15,9 @@ from typing import Any, BinaryIO
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 """Longest record (a line, or a whole small file) that is read; those seen are a few kB."""
 
+MAX_DEPTH = 32
+"""Nesting of a record; those seen have five levels."""
+
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file; OSError for anything else, also where its folder is a symbolic link."""
@@ -30,15 +33,15 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def read_object(path: Path) -> dict[str, Any] | None:
+def read_object(path: Path, limit_bytes: int = MAX_RECORD_BYTES) -> dict[str, Any] | None:
     """The JSON object in a small file; None where there is no such file. ValueError or OSError otherwise."""
     try:
         with open_regular(path) as stream:
-            text = stream.read(MAX_RECORD_BYTES + 1)
+            text = stream.read(limit_bytes + 1)
     except FileNotFoundError:
         return None
-    if len(text) > MAX_RECORD_BYTES:
-        raise ValueError(f"{path.name} is larger than {MAX_RECORD_BYTES} bytes")
+    if len(text) > limit_bytes:
+        raise ValueError(f"{path.name} is larger than {limit_bytes} bytes")
     value = parse_object(text)
     if value is None:
         raise ValueError(f"{path.name} holds no JSON object")
@@ -46,12 +49,34 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def parse_object(text: bytes) -> dict[str, Any] | None:
-    """A JSON object; None for anything else."""
+    """A JSON object that can be written again as strict JSON; None for anything else."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_refuse)
+        if not isinstance(value, dict) or not _is_shallow(value):
+            return None
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _is_shallow(value: Any) -> bool:
+    """Whether nothing is nested so deep that writing it, inside a part, could exhaust the stack."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for item in level
+            for inner in (item.values() if isinstance(item, dict) else item)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return True
+    return False
 
 
 class Tail:

@@ -35,11 +35,18 @@ def index_file(path: Path) -> dict[str, Any]:
         return failed(shorten(f"{type(error).__name__}: {error}"))
 
 
+def to_line(index: dict[str, Any]) -> bytes:
+    """One line of strict JSON: a trace may hold half surrogate pairs and numbers that JSON does not know."""
+    try:
+        return json.dumps(index, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n"
+    except (ValueError, RecursionError):
+        return json.dumps(failed("what the trace holds cannot be written as JSON")).encode() + b"\n"
+
+
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer until the requests end."""
     for line in requests:
-        answer = json.dumps(index_file(Path(json.loads(line)["path"]))).encode()
-        answers.write(answer + b"\n")
+        answers.write(to_line(index_file(Path(json.loads(line)["path"]))))
         answers.flush()
 
 

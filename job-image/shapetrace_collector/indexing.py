@@ -73,9 +73,9 @@ class Indexer:
         future = self._pool.submit(self._index, path, raw_bytes)
         return future.result
 
-    def hurry(self) -> None:
-        """The time is over: indexes under way, and those to come, end with an error at once."""
-        self._hurry.set()
+    def hurry(self, on: bool) -> None:
+        """While the time is over, indexes under way, and those to come, end with an error at once."""
+        (self._hurry.set if on else self._hurry.clear)()
 
     def close(self) -> None:
         """End the workers."""

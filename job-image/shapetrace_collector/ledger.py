@@ -19,6 +19,9 @@ from shapetrace_collector.record import Record, is_trace_name, parse
 
 LOG = logging.getLogger("shapetrace.collector")
 
+MAX_RECORDS = 20_000
+"""Records of a rank that are taken in, well above any product of shapes that is accepted; more are not looked at."""
+
 
 @dataclass
 class Ledger:
@@ -46,8 +49,8 @@ class Ledger:
         self._files: set[str] = set()
         self._keys: set[str] = set()
         self._warned: set[str] = set()
-        uploaded = Tail(self.folder / spool.UPLOADED).read() if self.folder.is_dir() else []
-        self._resumed = {str(line.get("file")): line for line in uploaded if line is not None}
+        uploaded = self._lines(spool.UPLOADED, Tail(self.folder / spool.UPLOADED)) if self.exists else []
+        self._resumed = {str(line.get("file")): line for line in uploaded if line is not None and _is_whole(line)}
 
     @property
     def exists(self) -> bool:
@@ -63,11 +66,12 @@ class Ledger:
         # done.json before the lines: it tells how many there are
         done = self.done or self._object(spool.DONE)
         record = self.record or self._object(spool.RANK)
-        lines = [parse(self.rank, line) for line in self._captures.read()]
-        plan = [line for line in self._plans.read() if line is not None]
+        lines = [parse(self.rank, line) for line in self._lines(spool.CAPTURES, self._captures)]
+        plan = [line for line in self._lines(spool.PLAN, self._plans) if line is not None]
         with self._lock:
             self.record, self.done, self.ended = record, done, ended
-            self.plan += plan
+            self.plan += plan[: MAX_RECORDS - len(self.plan)]
+            lines = lines[: MAX_RECORDS - len(self.records)]
             return [line for line in lines if self._add(line)]
 
     def _add(self, record: Record) -> bool:
@@ -83,7 +87,7 @@ class Ledger:
         self._files.add(record.file)
         self._keys.add(record.key)
         line = self._resumed.get(record.file)
-        if line is not None and line.get("key") == record.key and isinstance(line.get("bytes"), int):
+        if line is not None and line["key"] == record.key:
             self.stored[record.file] = line
             (self.folder / record.file).unlink(missing_ok=True)  # left by a collector that was killed before this
             return False
@@ -93,10 +97,20 @@ class Ledger:
         try:
             return read_object(self.folder / name)
         except (OSError, ValueError) as error:
-            if name not in self._warned:
-                self._warned.add(name)
-                LOG.warning("rank %d: %s cannot be read: %s", self.rank, name, error)
+            self._warn(name, error)
             return None
+
+    def _lines(self, name: str, tail: Tail) -> list[dict[str, Any] | None]:
+        try:
+            return tail.read()
+        except OSError as error:
+            self._warn(name, error)
+            return []
+
+    def _warn(self, name: str, error: Exception) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            LOG.warning("rank %d: %s cannot be read: %s", self.rank, name, error)
 
     def delivered(self, record: Record, line: Mapping[str, Any]) -> bool:
         """Note a stored trace and remove its file, in this order; False where the part is being written already."""
@@ -183,6 +197,14 @@ class Ledger:
         if self.plan:
             return RankState.CAPTURING, None
         return (RankState.LOADING if self.exists else RankState.WAITING), None
+
+
+def _is_whole(line: Mapping[str, Any]) -> bool:
+    """Whether a line of ``uploaded.jsonl`` says all that a part needs."""
+    texts, numbers = ("key", "sha256", "rawSha256"), ("bytes", "rawBytes")
+    return all(isinstance(line.get(name), str) for name in texts) and all(
+        isinstance(line.get(name), int) for name in numbers
+    )
 
 
 def expected(plan: Iterable[Mapping[str, Any]]) -> int:

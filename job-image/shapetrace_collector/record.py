@@ -42,7 +42,7 @@ def parse(rank: int, line: Mapping[str, Any] | None) -> Record:
         return _refused(rank, {}, "the record is no JSON object")
     tag, stage, file, error = (line.get(name) for name in ("tag", "stage", "file", "error"))
     try:
-        Shape.from_tag(tag if isinstance(tag, str) else "")
+        shape = Shape.from_tag(tag if isinstance(tag, str) else "")
     except TagError as fault:
         return _refused(rank, line, f"the record's tag cannot be used: {fault}")
     if stage not in (CAPTURE, REPLAY):
@@ -53,7 +53,16 @@ def parse(rank: int, line: Mapping[str, Any] | None) -> Record:
         error = shorten(str(error))
     elif file is None:
         error = "the capture left neither a trace nor an error"
+    elif not _agree(line, shape):
+        error = "tag, shape and epoch of the record disagree"
     return Record(rank, line, str(tag), str(stage), file, error)
+
+
+def _agree(line: Mapping[str, Any], shape: Shape) -> bool:
+    try:
+        return Shape.from_json(line["shape"], line.get("epoch", 1)).tag == shape.tag
+    except (TagError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _refused(rank: int, line: Mapping[str, Any], error: str) -> Record:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from shapetrace_contract.message import shorten
-from shapetrace_traces.store import StoreError
+from shapetrace_traces.store import StoreDenied, StoreError, StoreUnreachable
 
 from shapetrace_collector.deliver import Deliver, Refused
 from shapetrace_collector.ledger import Ledger
@@ -26,8 +26,8 @@ MAX_ACTIVE_BYTES = 256 * 1024 * 1024
 """Raw bytes at work at once; a larger trace goes alone."""
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 5.0
-MAX_READ_ERRORS = 5
-"""Times that reading a trace may fail before it counts as lost."""
+MAX_ERRORS = 5
+"""Times that one trace may fail by itself (it cannot be read, the store does not take it) before it counts as lost."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Job:
     ledger: Ledger
     record: Record
     raw_bytes: int
-    read_errors: int = 0
+    errors: int = 0
 
 
 class UploadQueue:
@@ -100,8 +100,9 @@ class UploadQueue:
                 LOG.info("the store answers again")
             self._pause_seconds, self.trouble = 0.0, None
             return
-        if isinstance(error, StoreError):
-            self._waiting.appendleft(job)
+        if isinstance(error, StoreUnreachable | StoreDenied):
+            # to the back: where the store takes all but one trace, that one must not hold up the others
+            self._waiting.append(job)
             if self._clock() < self._resume_at:
                 return  # one of several that failed together
             self._pause_seconds = min(LONGEST_PAUSE_SECONDS, self._pause_seconds * 2 or FIRST_PAUSE_SECONDS)
@@ -109,9 +110,10 @@ class UploadQueue:
             self.trouble = shorten(f"uploads wait: {error}")
             LOG.warning("%s; next try in %.1f s", self.trouble, self._pause_seconds)
             return
-        job.read_errors += 1
-        if isinstance(error, OSError) and job.read_errors < MAX_READ_ERRORS:
+        job.errors += 1
+        if isinstance(error, OSError | StoreError) and job.errors < MAX_ERRORS:
             self._waiting.append(job)
+            self._resume_at = self._clock() + FIRST_PAUSE_SECONDS
             return
         reason = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
         job.ledger.refused(job.record, reason)

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from shapetrace_contract.settings import RunId, StoreSettings
 from shapetrace_traces.store import Patience, Store, StoreDenied, StoreUnreachable, open_store
 
@@ -49,7 +48,7 @@ def test_the_server_checks_and_keeps_the_sha256_of_what_is_stored(server, store:
     answer = server.client().head_object(Bucket="traces", Key=key, ChecksumMode="ENABLED")
     assert base64.b64decode(answer["ChecksumSHA256"]) == hashlib.sha256(b"{}").digest()
     # a body that is not what was announced never becomes an object
-    with pytest.raises(Exception, match="parts/00001.json"):
+    with pytest.raises(Exception, match=r"parts/00001\.json"):
         store.put("parts/00001.json", b"{}", sha256="00" * 32)
     assert store.head("parts/00001.json") is None
 

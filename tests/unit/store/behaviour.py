@@ -6,7 +6,6 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from shapetrace_traces.store import ObjectExists, ObjectMissing, Store
 
 KEY = "traces/rank-00003/Decode__bs_4__lora-nolora.json.gz"

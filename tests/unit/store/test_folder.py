@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from shapetrace_contract.settings import RunId, StoreSettings
 from shapetrace_traces.store import (
     ObjectExists,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from botocore import exceptions as sdk
-
 from shapetrace_contract.settings import RunId, StoreSettings
 from shapetrace_traces.store import (
     ObjectExists,
@@ -43,7 +42,7 @@ def answer(status: int, code: str, message: str = "") -> sdk.ClientError:
         (answer(400, "ExpiredToken"), StoreDenied),
         (answer(400, "AuthorizationHeaderMalformed"), StoreMisconfigured),
         (answer(301, "PermanentRedirect"), StoreMisconfigured),
-        (answer(501, "NotImplemented"), StoreUnreachable),
+        (answer(501, "NotImplemented"), StoreMisconfigured),
         (answer(400, "InvalidArgument"), StoreMisconfigured),
         (sdk.EndpointConnectionError(endpoint_url="http://s3"), StoreUnreachable),
         (sdk.ConnectTimeoutError(endpoint_url="http://s3"), StoreUnreachable),

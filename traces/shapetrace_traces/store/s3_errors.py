@@ -67,6 +67,10 @@ class Explain:
             return self._error(StoreUnreachable, action, error, "another write of the same key is under way")
         if code in _REGION or status == 301:
             return self._error(StoreMisconfigured, action, error, "check the region and the endpoint")
+        if status == 501:
+            return self._error(
+                StoreMisconfigured, action, error, "the store lacks a feature: conditional writes or SHA-256 checksums"
+            )
         if status >= 500 or status == 429 or code in _BUSY:
             return self._error(StoreUnreachable, action, error, "the store is down or overloaded")
         if code == "NoSuchKey":
