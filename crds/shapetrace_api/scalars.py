@@ -51,7 +51,7 @@ def qualified_keys(field: str) -> Rule:
     """Keys of a map are names as Kubernetes has them, and none is ours. OpenAPI has no word for keys, CEL has."""
     return Rule(
         f"self.all(key, key.size() <= 317 && key.matches('{_QUALIFIED}') && !key.startsWith('shapetrace.dev/'))",
-        f"a key of {field} is not of the form [prefix/]name, or begins with shapetrace.dev/, which is not for users",
+        f"{field} has a key that is not of the form [prefix/]name, or begins with shapetrace.dev/, which is reserved",
     )
 
 

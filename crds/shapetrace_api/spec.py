@@ -19,9 +19,12 @@ WEEK_SECONDS = 7 * 24 * 3600
 
 IMMUTABLE = (
     "models", "engine", "parallelism", "capture", "accelerator", "storage", "pod", "retries", "pendingTimeoutSeconds",
-    "activeDeadlineSeconds", "uploadTimeoutSeconds", "disruptionGraceSeconds", "artifacts",
+    "activeDeadlineSeconds", "uploadTimeoutSeconds", "disruptionGraceSeconds",
 )  # fmt: skip
-"""All but ``suspend`` and ``ttlSecondsAfterFinished``. Each is required or has a default, so it is always set."""
+"""All but ``suspend`` and ``ttlSecondsAfterFinished``, and ``artifacts``, which has one value so far.
+
+Each is required or has a default, so it is always set and the rules need no ``has()``.
+"""
 
 
 class Artifacts(StrEnum):

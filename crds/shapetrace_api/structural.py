@@ -43,7 +43,7 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Schema], path: s
             if name in seen:
                 raise ConversionError(f"{path}: {name} holds itself, a structural schema cannot")
             seen = (*seen, name)
-            schema = {**definitions[name], **schema}  # what stands at the place of use is more specific
+            schema = _merged(definitions[name], schema)
         elif _NULL in schema.get("anyOf", ()):
             schema = _without_null(schema, path)
         else:
@@ -82,9 +82,13 @@ def _without_null(schema: Schema, path: str) -> Schema:
     rest = {key: value for key, value in schema.items() if key != "anyOf"}
     if rest.get("default", ...) is None:
         del rest["default"]
-    merged = {**branches[0], **rest}
-    found = [*branches[0].get(RULES, []), *rest.get(RULES, [])]
-    return {**merged, RULES: found} if found else merged
+    return _merged(branches[0], rest)
+
+
+def _merged(general: Schema, specific: Schema) -> Schema:
+    """What stands at the place of use overrides what stands at the definition; rules of both hold."""
+    found = [*general.get(RULES, []), *specific.get(RULES, [])]
+    return {**general, **specific, **({RULES: found} if found else {})}
 
 
 def _translate(schema: Schema, path: str) -> None:

@@ -25,13 +25,21 @@ OWN = ("--sizes", "--unit", "--axis")
 def refusals(args: Sequence[str], targets: Sequence[Target], tensor: int) -> Iterator[str]:
     """Why the engine would refuse: fields of ``capture.targets``, or arguments of ``engine.args``."""
     given = _arguments(args)
+    last = dict(given)  # of a name given twice the last counts, as in the engine
     for name in OWN:
-        if name in given:
+        if name in last:
             yield f"engine.args: {name} is made from capture.targets; say it there"
+    built_in = not last.get("--model")
     for target in targets:
-        yield from _target(target, built_in="--model" not in given)
-    if "--model" not in given:
-        yield from _division(given, tensor)
+        yield from _target(target, built_in=built_in)
+    wrong = [
+        f"engine.args: {name} {value!r} is not a whole number from 1 on"
+        for name, value in given
+        if name.removeprefix("--") in DIVIDED and not re.fullmatch(r"[1-9][0-9]{0,8}", value, re.ASCII)
+    ]
+    yield from wrong
+    if built_in and not wrong:
+        yield from _division({name: int(last.get(f"--{name}", default)) for name, default in DIVIDED.items()}, tensor)
 
 
 def _target(target: Target, *, built_in: bool) -> Iterator[str]:
@@ -50,30 +58,23 @@ def _target(target: Target, *, built_in: bool) -> Iterator[str]:
             yield f"{where}.variants: {variant.axis} has no value {values}, only {' and '.join(known)}"
 
 
-def _division(given: Mapping[str, str], tensor: int) -> Iterator[str]:
-    values: dict[str, int] = {}
-    for name, default in DIVIDED.items():
-        text = given.get(f"--{name}", str(default))
-        if not re.fullmatch(r"[1-9][0-9]{0,8}", text, re.ASCII):
-            yield f"engine.args: --{name} {text!r} is not a whole number from 1 on"
-            continue
-        values[name] = int(text)
-        if values[name] % tensor:
+def _division(values: Mapping[str, int], tensor: int) -> Iterator[str]:
+    for name, value in values.items():
+        if value % tensor:
             yield (
-                f"parallelism.tensor: {tensor} does not divide --{name} {text} of the engine torch; "
+                f"parallelism.tensor: {tensor} does not divide --{name} {value} of the engine torch; "
                 f"change tensor, or --{name} in engine.args"
             )
-    if "hidden" in values and "heads" in values and values["hidden"] % values["heads"]:
+    if values["hidden"] % values["heads"]:
         yield f"engine.args: --hidden {values['hidden']} is not divisible by --heads {values['heads']}"
 
 
-def _arguments(args: Sequence[str]) -> dict[str, str]:
-    """``--name value`` and ``--name=value``; of a name given twice the last counts, as in the engine."""
-    found: dict[str, str] = {}
+def _arguments(args: Sequence[str]) -> list[tuple[str, str]]:
+    """``--name value`` and ``--name=value``, in order."""
+    found = []
     for position, argument in enumerate(args):
-        if not argument.startswith("--"):
-            continue
-        name, equals, value = argument.partition("=")
-        following = args[position + 1] if position + 1 < len(args) else ""
-        found[name] = value if equals else following
+        if argument.startswith("--"):
+            name, equals, value = argument.partition("=")
+            following = args[position + 1] if position + 1 < len(args) else ""
+            found.append((name, value if equals else following))
     return found

@@ -1,0 +1,77 @@
+"""The CRD as checked in: what the models make, with the defaults and columns that the documents promise."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from shapetrace_api import generate
+from shapetrace_api.crd import custom_resource_definition
+from shapetrace_api.spec import IMMUTABLE, ProfileRunSpec
+from shapetrace_contract.settings import Limits
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "cluster" / "crd"))
+
+from cel_cases import BASE, CASES, merge
+
+
+@pytest.fixture
+def version() -> dict[str, Any]:
+    made: dict[str, Any] = custom_resource_definition()["spec"]["versions"][0]
+    return made
+
+
+def test_the_file_beside_the_models_is_up_to_date() -> None:
+    assert generate.main(["--check"]) == 0
+    assert yaml.safe_load(generate.TARGET.read_text()) == custom_resource_definition()
+
+
+def test_check_names_a_stale_file_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "crd.yaml"
+    assert generate.main(["--check", "--output", str(target)]) == 1
+    assert not target.exists()
+    assert "make generate" in capsys.readouterr().err
+    assert generate.main(["--output", str(target)]) == 0
+    assert generate.main(["--check", "--output", str(target)]) == 0
+
+
+def test_the_columns_are_those_of_the_documentation(version: dict[str, Any]) -> None:
+    columns = [(column["name"], column.get("priority", 0)) for column in version["additionalPrinterColumns"]]
+    narrow = ["Phase", "Verdict", "Captured", "Ranks", "Model", "Age"]
+    assert columns == [(name, 0) for name in narrow] + [("Engine", 1), ("Attempt", 1), ("Manifest", 1)]
+
+
+def test_default_times_are_those_of_the_contract() -> None:
+    spec, limits = ProfileRunSpec.model_validate(BASE["spec"]), Limits()
+    assert (spec.pending_timeout_seconds, spec.retries, spec.ttl_seconds_after_finished) == (1800, 0, None)
+    assert spec.active_deadline_seconds == limits.activeDeadlineSeconds
+    assert spec.upload_timeout_seconds == limits.uploadTimeoutSeconds
+    assert spec.disruption_grace_seconds == limits.disruptionGraceSeconds
+
+
+def test_every_field_is_immutable_but_those_that_may_change(version: dict[str, Any]) -> None:
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert set(spec["properties"]) - set(IMMUTABLE) == {"suspend", "ttlSecondsAfterFinished", "artifacts"}
+    assert spec["properties"]["artifacts"]["enum"] == ["Retain"], "with a second value it needs a rule"
+    for field in IMMUTABLE:  # the rules have no has(): the field must always be there
+        assert field in spec["required"] or "default" in spec["properties"][field]
+
+
+def test_every_rule_has_a_case_for_the_cluster_test(version: dict[str, Any]) -> None:
+    def messages(node: Any) -> list[str]:
+        if not isinstance(node, dict):
+            return []
+        own = [rule["message"] for rule in node.get("x-kubernetes-validations", [])]
+        return own + [message for child in node.values() for message in messages(child)]
+
+    assert sorted(messages(version["schema"])) == sorted(case.message for case in CASES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.message[:40])
+def test_a_case_is_about_its_rule_and_no_bound(case: Any) -> None:
+    """Both objects are within types and bounds, so that only the rule can refuse."""
+    for patch in (case.accepted, case.refused):
+        ProfileRunSpec.model_validate(merge(BASE, patch)["spec"])
