@@ -14,11 +14,15 @@ from shapetrace_contract.tag import Runner, Shape, TagError, escape
 from shapetrace_api import torch_engine
 from shapetrace_api.capture import Target
 from shapetrace_api.engine import EngineName, Vendor
-from shapetrace_api.quantity import QuantityError, parse
+from shapetrace_api.quantity import parse
 from shapetrace_api.spec import ProfileRunSpec
 
 MAX_ARGUMENT_BYTES = 96 * 1024
 """Arguments reach the launcher within one environment variable, which Linux limits to 128 KiB (MAX_ARG_STRLEN)."""
+MIN_MEMORY = "1Mi"
+"""Less is a slip of the pen: ``512m`` is half a byte."""
+MIN_SPOOL = "128Mi"
+"""The hook keeps 64 MiB free (shapetrace_contract.spool.RESERVE_BYTES); what is left has to hold a trace."""
 _LONGEST_RUNNER = "R" * 40
 """For the length of tags, where the engine's class is not known beforehand; the longest of SGLang has 34 letters."""
 
@@ -59,6 +63,8 @@ def _engine(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
     size = sum(len(argument.encode()) for argument in engine.args)
     if size > MAX_ARGUMENT_BYTES:
         yield f"engine.args: {size} bytes in all, at most {MAX_ARGUMENT_BYTES}; put a long script into the image"
+    if engine.name is EngineName.COMMAND and not engine.args:
+        yield "engine.args: the engine command runs them; give the program and its arguments"
     if engine.name is EngineName.TORCH:
         yield from torch_engine.refusals(engine.args, spec.capture.targets, spec.parallelism.tensor)
 
@@ -93,7 +99,7 @@ def _targets(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
 
 def _tag(target: Target, engine: EngineName) -> Iterator[str]:
     """The longest tag of the target has to fit into an object's name."""
-    runner = torch_engine.RUNNER if engine is EngineName.TORCH else _LONGEST_RUNNER
+    runner = {EngineName.TORCH: torch_engine.RUNNER, EngineName.COMMAND: target.runner}.get(engine, _LONGEST_RUNNER)
     variants = {
         variant.axis: max(variant.values, key=lambda value: len(escape(value)), default="")
         for variant in target.variants
@@ -117,29 +123,27 @@ def _resources(spec: ProfileRunSpec) -> Iterator[str]:
     if device is not None and device in extra:
         yield f"accelerator.extraResources: {device} is there already, one for each rank; leave it out"
     for name, amount in extra.items():
-        if not _whole(amount):
+        if parse(amount) % 1:
             yield f"accelerator.extraResources: {name} comes in whole pieces, {amount!r} is none"
     resources = spec.pod.resources
     if resources is not None:
         yield from _above_limit(resources.requests, resources.limits)
+        yield from _too_small("pod.resources.requests.memory", resources.requests.get("memory"), MIN_MEMORY)
+        yield from _too_small("pod.resources.limits.memory", resources.limits.get("memory"), MIN_MEMORY)
+    yield from _too_small("pod.shmSize", spec.pod.shm_size, MIN_MEMORY)
+    yield from _too_small("pod.spoolSize", spec.pod.spool_size, MIN_SPOOL)
+
+
+def _too_small(field: str, size: str | None, least: str) -> Iterator[str]:
+    if size is not None and parse(size) < parse(least):
+        yield f"{field}: {size} is less than {least}; sizes are in bytes, with Ki, Mi or Gi"
 
 
 def _above_limit(requests: Mapping[str, str], limits: Mapping[str, str]) -> Iterator[str]:
     for name, request in requests.items():
         limit = limits.get(name)
-        try:
-            if limit is not None and parse(request) > parse(limit):
-                yield f"pod.resources: the request of {request} {name} is above the limit of {limit}"
-        except QuantityError as error:
-            yield f"pod.resources: {name}: {error}"
-
-
-def _whole(amount: str) -> bool:
-    try:
-        value = parse(amount)
-    except QuantityError:
-        return False
-    return value == value.to_integral_value()
+        if limit is not None and parse(request) > parse(limit):
+            yield f"pod.resources: the request of {request} {name} is above the limit of {limit}"
 
 
 def _repeated(values: Iterable[int]) -> int | None:

@@ -14,7 +14,7 @@ MAX_SIZES = 512
 """SGLang and vLLM capture 52 to 83 sizes by default; every size from 1 to 512 is the widest list seen."""
 
 Size = Annotated[int, Field(ge=1, le=1_048_576)]
-RunnerWord = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z][a-z0-9-]*$")]
+RunnerWord = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9._-]*$")]
 Axis = Annotated[
     str,
     StringConstraints(min_length=1, max_length=32, pattern=r"^[a-z][a-z0-9]*$"),
@@ -43,7 +43,8 @@ class Target(ApiModel):
     """What one runner of the engine is to capture."""
 
     runner: RunnerWord = Field(
-        description="Which runner of the engine: 'decode', 'prefill', 'draft', or another that its adapter names."
+        description="Which runner of the engine: 'decode', 'prefill', 'draft', another that its adapter names, "
+        "or for command the name that the script's tags are to begin with."
     )
     unit: Unit = Field(default=Unit.REQUESTS, description="What the sizes count: bs (requests) or tok (tokens).")
     sizes: Annotated[list[Size], Field(max_length=MAX_SIZES), ListSet()] = Field(

@@ -10,7 +10,6 @@ from pydantic import Field, StringConstraints
 from shapetrace_api.scalars import (
     DnsName,
     KeyReference,
-    LocalReference,
     QualifiedName,
     Quantity,
     qualified_keys,
@@ -262,21 +261,3 @@ class Accelerator(ApiModel):
     def device_resource(self) -> str | None:
         """The extended resource of one device; None where the run uses no accelerator."""
         return self.resource_name or DEVICE_RESOURCES.get(self.vendor)
-
-
-__all__ = [
-    "Accelerator",
-    "Cache",
-    "Claim",
-    "EmptyDir",
-    "Engine",
-    "EngineName",
-    "EnvSource",
-    "EnvVar",
-    "LocalReference",
-    "Model",
-    "ModelRole",
-    "Parallelism",
-    "Vendor",
-    "VolumePath",
-]

@@ -24,6 +24,8 @@ OWN = ("--sizes", "--unit", "--axis")
 
 def refusals(args: Sequence[str], targets: Sequence[Target], tensor: int) -> Iterator[str]:
     """Why the engine would refuse: fields of ``capture.targets``, or arguments of ``engine.args``."""
+    if len(targets) != 1 or not targets[0].sizes:
+        yield "capture.targets: the engine torch captures what it is told; give exactly one entry, with sizes"
     given = _arguments(args)
     last = dict(given)  # of a name given twice the last counts, as in the engine
     for name in OWN:

@@ -57,6 +57,11 @@ def test_a_large_run_of_today_is_accepted() -> None:
             {"pod": {"resources": {"requests": {"memory": "2Gi", "cpu": 1}, "limits": {"memory": "2000Mi"}}}},
             "pod.resources: the request of 2Gi memory is above the limit of 2000Mi",
         ),
+        ({"pod": {"shmSize": "512m"}}, "pod.shmSize: 512m is less than 1Mi"),
+        ({"pod": {"spoolSize": "64Mi"}}, "pod.spoolSize: 64Mi is less than 128Mi"),
+        ({"pod": {"resources": {"limits": {"memory": "900m"}}}}, "pod.resources.limits.memory: 900m is less than 1Mi"),
+        ({"engine": {**COMMAND, "args": []}}, "engine.args: the engine command runs them"),
+        ({"engine": {"name": "torch"}}, "capture.targets: the engine torch captures what it is told"),
         (
             {"accelerator": {"vendor": "amd", "extraResources": {"amd.com/gpu": 1}}},
             "accelerator.extraResources: amd.com/gpu is there already",
