@@ -24,9 +24,14 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 """Names of Kubernetes objects (RFC 1123 subdomain); anything else would change the request's path."""
 
 
-def _checked_name(what: str, name: str) -> None:
+def checked_name(what: str, name: str) -> None:
+    """:class:`UsageError` where ``name`` cannot be the name of a Kubernetes object."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name of a {what}", "Names hold small letters, digits, '-' and '.' only.")
+
+
+class UnreachableError(CliError):
+    """No answer from the API server: asking again may help."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,11 @@ class Cluster:
                 "Set KUBECONFIG or give --kubeconfig FILE; without a cluster, fetch from s3://bucket/.../attempt-1/ .",
             ) from None
         self.namespace = options.namespace or (chosen or {}).get("context", {}).get("namespace") or "default"
-        _checked_name("namespace", self.namespace)
+        checked_name("namespace", self.namespace)
 
     def profile_run(self, name: str) -> dict[str, Any]:
         """The ProfileRun ``name``; :class:`CliError` says which right, name or address is wrong."""
-        _checked_name("ProfileRun", name)
+        checked_name("ProfileRun", name)
         path = f"/apis/{names.GROUP}/{names.API_VERSION}/namespaces/{self.namespace}/{names.PLURAL}/{name}"
         status, body = self._get(path, f"ProfileRun {name!r}")
         if status == 404 and not (isinstance(body, dict) and body.get("details", {}).get("name")):
@@ -83,7 +88,7 @@ class Cluster:
 
     def credentials(self, secret: str) -> dict[str, str]:
         """The S3 credentials in a Secret, as environment variables. Never shown, never written."""
-        _checked_name("Secret", secret)
+        checked_name("Secret", secret)
         status, body = self._get(f"/api/v1/namespaces/{self.namespace}/secrets/{secret}", f"Secret {secret!r}")
         data = self._checked(status, body, f"Secret {secret!r}", "get secrets").get("data") or {}
         found = {key: base64.b64decode(data[key]).decode().strip() for key in CREDENTIAL_KEYS if data.get(key)}
@@ -106,7 +111,7 @@ class Cluster:
             response = self._api.call_api(*request, _request_timeout=_TIMEOUT_SECONDS)
             return response.status, json.loads(response.read() or b"null")
         except (urllib3.exceptions.HTTPError, ApiException, OSError) as error:
-            raise CliError(
+            raise UnreachableError(
                 f"the API server {plain(self._api.configuration.host, 200)} did not answer for {what}: "
                 f"{plain(error, 300)}",
                 "Is the cluster up and the kubeconfig's address right?",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -12,9 +13,12 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from shapetrace_cli import fetch, table
-from shapetrace_cli.cluster import ClusterOptions
-from shapetrace_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CliError
+from shapetrace_cli import fetch, table, watch
+from shapetrace_cli.cluster import Cluster, ClusterOptions
+from shapetrace_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CliError, UsageError
+from shapetrace_cli.local.run import run_local
+from shapetrace_cli.ranks import RanksView
+from shapetrace_cli.runfile import read_run
 from shapetrace_cli.source import S3Options, Source, open_source, read_manifest
 from shapetrace_cli.text import plain
 
@@ -157,6 +161,78 @@ def _show(source: str, **options: Any) -> None:
         click.echo(json.dumps(table.as_json(listing), indent=2))
     elif options["output"] == "table":
         table.print_table(listing, sys.stdout)
+
+
+@cli.command("watch", short_help="Show the ranks of a run until it ends.")
+@click.argument("name")
+@_cluster_options
+@click.option(
+    "--timeout", "timeout_seconds", type=click.FloatRange(1), default=3600, show_default=True, help="Seconds at most."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Only the end.")
+def _watch(name: str, timeout_seconds: float, quiet: bool, **options: str) -> None:
+    """Show phase, counters and ranks of a ProfileRun until it is finished.
+
+    \b
+    Example:
+      shapetrace watch quickstart -n profiling
+
+    Exit code 0: the run succeeded. 1: it failed, or is not finished in time.
+    """
+    cluster = Cluster(ClusterOptions(options["kubeconfig"], options["context"], options["namespace"]))
+    end = watch.watch(cluster, name, RanksView(sys.stderr, quiet=quiet), timeout_seconds=timeout_seconds)
+    click.echo(f"{plain(name)}  {end.summary}")
+    if not end.succeeded:
+        sys.exit(EXIT_FAILED)
+
+
+@cli.command("run-local", short_help="Run a ProfileRun on this machine, without Kubernetes.")
+@click.argument("file", metavar="FILE.yaml", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where results go."
+)
+@click.option("--replace", is_flag=True, help="Remove the result of an earlier run from DIR first.")
+@click.option("--name", default="", help="Which ProfileRun of FILE, where it holds several.")
+@click.option("--python", default=sys.executable, metavar="PROGRAM", help="Python of the engine; it needs torch.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@_OUTPUT
+def _run_local(file: Path, out: Path, **options: Any) -> None:
+    """Run the engine, capture, collector and finish of a ProfileRun as processes of this machine.
+
+    No Kubernetes and no root. Traces go to DIR instead of the bucket, in the layout of an attempt's folder; images,
+    placement and Secrets of the file are not used.
+
+    \b
+    Example:
+      shapetrace run-local examples/quickstart.yaml --out ./out
+
+    Exit code 0: the verdict is Complete or Eager. 1: it is another, or something failed; DIR/logs tells more.
+    """
+    result = run_local(
+        read_run(file, options["name"]),
+        out,
+        python=_program_path(options["python"]),
+        replace=options["replace"],
+        quiet=options["quiet"],
+        stderr=sys.stderr,
+        environment=os.environ,
+    )
+    if result.listing is not None and options["output"] == "json":
+        click.echo(json.dumps({**table.as_json(result.listing), "folder": str(out)}, indent=2))
+    elif result.listing is not None and options["output"] == "table":
+        table.print_table(result.listing, sys.stdout)
+    if result.cause:
+        click.echo(f"error: {plain(result.cause)}", err=True)
+    click.echo(f"traces and manifest.json are in {out}, logs in {out / 'logs'}", err=True)
+    sys.exit(result.exit_code)
+
+
+def _program_path(text: str) -> str:
+    """The program as a path; :class:`UsageError` where there is none."""
+    found = shutil.which(text)
+    if found is None:
+        raise UsageError(f"there is no program {text!r}", "Give --python the path of a Python interpreter.")
+    return found
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

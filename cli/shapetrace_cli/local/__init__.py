@@ -1,0 +1,1 @@
+"""``shapetrace run-local``: the processes of a run on this machine, without Kubernetes and without root."""
