@@ -1,0 +1,37 @@
+"""Accepted: whether the run can be worked on at all. What the schema cannot say is said here, within one cycle."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+from shapetrace_api.accept import refusals
+from shapetrace_api.spec import ProfileRunSpec
+from shapetrace_api.status import ConditionStatus, ConditionType
+from shapetrace_contract.message import shorten
+
+from shapetrace_operator import conditions
+from shapetrace_operator.decide.model import Draft
+
+
+def read(draft: Draft) -> ProfileRunSpec | None:
+    """The spec, or None where it cannot be read; the condition says why."""
+    try:
+        spec = ProfileRunSpec.model_validate(draft.case.run.get("spec") or {})
+    except ValidationError as error:
+        refuse(draft, "; ".join(f"spec.{_path(item['loc'])}: {item['msg']}" for item in error.errors()[:4]))
+        return None
+    # a run that was accepted stays so, whatever the limits of a later version
+    found = [] if conditions.is_true(draft.status, ConditionType.ACCEPTED) else refusals(spec)
+    if found:
+        refuse(draft, "; ".join(f"spec.{text}" for text in found))
+        return None
+    draft.condition(ConditionType.ACCEPTED, ConditionStatus.TRUE, conditions.ACCEPTED)
+    return spec
+
+
+def refuse(draft: Draft, message: str) -> None:
+    """Not accepted: ``message`` names the field and what to do."""
+    draft.condition(ConditionType.ACCEPTED, ConditionStatus.FALSE, "BadConfiguration", shorten(message))
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location)

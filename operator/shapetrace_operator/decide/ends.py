@@ -1,0 +1,49 @@
+"""The end of a run, and of what is only suspended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from shapetrace_api.status import ConditionStatus, ConditionType, Phase
+from shapetrace_contract.reasons import Reason
+
+from shapetrace_operator import conditions
+from shapetrace_operator.decide.model import Draft
+from shapetrace_operator.objects import Object
+
+
+def end(draft: Draft, good: bool) -> None:
+    """Succeeded or Failed, and Finished either way."""
+    status = draft.status
+    verdict = str(status.verdict) if status.verdict else None
+    reason = status.failure.reason if status.failure else verdict or conditions.ENDED
+    message = status.failure.message if status.failure else ""
+    if good:
+        reason, message = verdict or Reason.DONE.value, ""
+    status.phase = Phase.SUCCEEDED if good else Phase.FAILED
+    draft.condition(ConditionType.SUCCEEDED, ConditionStatus.TRUE if good else ConditionStatus.FALSE, reason, message)
+    draft.condition(ConditionType.FINISHED, ConditionStatus.TRUE, status.phase.value)
+    status.completion_time = draft.case.now
+
+
+def suspend(draft: Draft) -> None:
+    """Nothing of the run holds anything any more, and it goes on when ``spec.suspend`` is taken back."""
+    draft.status.phase = Phase.SUSPENDED
+    draft.status.failure = None
+    draft.condition(
+        ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.SUSPENDED.value, "spec.suspend is set: take it back"
+    )
+    draft.condition(ConditionType.FINISHED, ConditionStatus.FALSE, Reason.SUSPENDED.value)
+
+
+def expire(draft: Draft, run: Object) -> None:
+    """Delete a run that ended ``ttlSecondsAfterFinished`` ago; its objects in the bucket stay."""
+    ttl_seconds = (run.get("spec") or {}).get("ttlSecondsAfterFinished")
+    ended = draft.status.completion_time
+    if ttl_seconds is None or ended is None:
+        return
+    due = ended + timedelta(seconds=int(ttl_seconds))
+    if draft.case.now >= due:
+        draft.delete_run = True
+    else:
+        draft.wake(due)

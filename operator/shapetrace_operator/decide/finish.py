@@ -1,0 +1,123 @@
+"""The finish of an attempt: a Job that commits it, made again as f2 and f3 where no answer can be read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from shapetrace_contract import names
+from shapetrace_contract.message import shorten
+from shapetrace_contract.reasons import Reason, Verdict, exit_code
+
+from shapetrace_operator.build.finish import finish_job
+from shapetrace_operator.decide.attempts import REFUSED_RETRY_SECONDS
+from shapetrace_operator.decide.model import Attempt
+from shapetrace_operator.observe import Container, Refusal
+
+MAX_FINISHES = 3
+
+
+@dataclass(frozen=True)
+class Result:
+    """How the finish of an attempt ended."""
+
+    verdict: Verdict | None = None
+    """None: there is no manifest."""
+    uri: str = ""
+    sha256: str = ""
+    failure: Mapping[str, Any] | None = None
+    """The first cause, as the manifest has it."""
+    ranks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Rank -> its counters and verdict."""
+    rest: bool = False
+    """Ranks that are not named are Complete."""
+    reason: Reason | None = None
+    """Without a manifest: why."""
+    message: str = ""
+
+
+def decide(attempt: Attempt) -> Result | None:
+    """The result, or None while a finish is under way; makes the next one where it is needed."""
+    result = _read(attempt)
+    if result is not None:
+        return result
+    jobs = attempt.observed.finish_jobs(attempt.number)
+    last = jobs[-1] if jobs else None
+    if last is not None and not last.over:
+        return None
+    number = last.number if last is not None else 0
+    if number >= MAX_FINISHES:
+        why = last.failed if last is not None and last.failed else "no answer could be read"
+        return Result(reason=Reason.FINISH_FAILED, message=f"{_last_words(attempt) or why}")
+    refusal = attempt.observed.refusal
+    if refusal is not None:
+        return _refused(attempt, refusal)
+    case = attempt.draft.case
+    attempt.draft.create = finish_job(
+        case.run, attempt.spec, attempt.number, number + 1, attempt.retries_used, case.defaults
+    )
+    return None
+
+
+def _refused(attempt: Attempt, refusal: Refusal) -> Result | None:
+    """The API server did not take the finish Job: tried again within the time that all of the run may take."""
+    status, spec = attempt.status, attempt.spec
+    since = status.capture_time or status.start_time or attempt.now
+    limit_seconds = spec.pending_timeout_seconds + spec.active_deadline_seconds + spec.upload_timeout_seconds
+    if refusal.status in (400, 422) or attempt.now >= since + timedelta(seconds=limit_seconds):
+        return Result(reason=Reason.FINISH_FAILED, message=f"the finish Job is refused: {refusal.message}")
+    attempt.draft.wake_in(REFUSED_RETRY_SECONDS)
+    return None
+
+
+def _read(attempt: Attempt) -> Result | None:
+    for container in _containers(attempt):
+        if container.ended and container.exit_code == 0:
+            result = parse(container.message)
+            if result is not None:
+                return result
+        if container.ended and container.exit_code == exit_code(Reason.NOTHING_TO_FINISH):
+            return Result(reason=Reason.NOTHING_TO_FINISH, message="the attempt never got as far as its claim")
+    return None
+
+
+def _containers(attempt: Attempt) -> list[Container]:
+    return [pod.container(names.CONTAINER_FINISH) for pod in attempt.observed.finish_pods(attempt.number)]
+
+
+def _last_words(attempt: Attempt) -> str:
+    said = [container.termination for container in _containers(attempt)]
+    words = [f"{item.reason}: {item.message}" for item in said if item is not None]
+    return words[-1] if words else ""
+
+
+def parse(text: str) -> Result | None:
+    """Read the finish's termination message; None for anything that is none."""
+    try:
+        value = json.loads(text)
+        rows = [_row(row) for row in value.get("ranks") or []]
+        digest, failure = str(value["sha256"]), value.get("failure")
+        if not re.fullmatch("[0-9a-f]{64}", digest) or not (failure is None or isinstance(failure, dict)):
+            return None
+        return Result(
+            verdict=Verdict(value["verdict"]),
+            uri=shorten(str(value["uri"]), 1024),
+            sha256=digest,
+            failure=failure,
+            ranks={row["rank"]: row for row in rows},
+            rest=bool(value.get("rest")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _row(row: Any) -> dict[str, Any]:
+    columns = ("rank", "expected", "captured", "uploaded", "failed", "bytes", "verdict")
+    values = dict(zip(columns, row, strict=True))
+    if not isinstance(values["rank"], int):
+        raise ValueError("a rank is a number")
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,49 @@
+"""Small readers of Kubernetes objects: times, conditions, owners."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+Object = dict[str, Any]
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """A time of the API server (RFC 3339); None for none, or for what is none."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def condition(obj: Object, kind: str) -> Object | None:
+    """The condition of that type, whatever its status."""
+    found = obj.get("status", {}).get("conditions") or []
+    return next((item for item in found if item.get("type") == kind), None)
+
+
+def true_condition(obj: Object, kind: str) -> Object | None:
+    """The condition of that type, if it is True."""
+    item = condition(obj, kind)
+    return item if item is not None and item.get("status") == "True" else None
+
+
+def owner_uid(obj: Object) -> str | None:
+    """The uid of the controller that owns the object."""
+    owners = obj.get("metadata", {}).get("ownerReferences") or []
+    return next((owner.get("uid") for owner in owners if owner.get("controller")), None)
+
+
+def label(obj: Object, name: str) -> str | None:
+    """The value of a label."""
+    value = (obj.get("metadata", {}).get("labels") or {}).get(name)
+    return str(value) if value is not None else None
+
+
+def number_label(obj: Object, name: str) -> int:
+    """A label that holds a whole number from 0 on; 0 for anything else."""
+    text = label(obj, name) or ""
+    return int(text) if text.isdecimal() and text.isascii() else 0

@@ -1,0 +1,283 @@
+"""From the cache to what decisions look at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from shapetrace_contract import names
+from shapetrace_contract.message import Termination
+from shapetrace_contract.progress import RankProgress
+
+from shapetrace_operator.build.names import ANNOTATION_FINISH, ANNOTATION_RETRIES
+from shapetrace_operator.cache import Cache
+from shapetrace_operator.objects import Object, number_label, owner_uid, parse_time, true_condition
+
+
+class State(StrEnum):
+    """What a container is doing."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    TERMINATED = "terminated"
+
+
+@dataclass(frozen=True)
+class Container:
+    """One container of a pod."""
+
+    name: str
+    state: State = State.WAITING
+    reason: str = ""
+    message: str = ""
+    """The termination message, or what the kubelet waits for."""
+    image: str = ""
+    exit_code: int | None = None
+    started: datetime | None = None
+    finished: datetime | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has terminated."""
+        return self.state is State.TERMINATED
+
+    @property
+    def termination(self) -> Termination | None:
+        """Its own last words, if they are ours."""
+        return Termination.from_text(self.message) if self.ended else None
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod of a run."""
+
+    name: str
+    uid: str
+    attempt: int
+    role: str
+    job: str = ""
+    """Uid of its Job."""
+    node: str | None = None
+    ip: str | None = None
+    phase: str = "Pending"
+    message: str = ""
+    """Why the pod as a whole failed, such as an eviction."""
+    scheduled: bool = False
+    unschedulable: str | None = None
+    """The scheduler's message, while it finds no node."""
+    gone: bool = False
+    """The object no longer exists; this is its last state."""
+    created: datetime | None = None
+    deletion: datetime | None = None
+    """When the kubelet has to be done with it: the request to delete plus the grace."""
+    disruption: str | None = None
+    """Why the cluster took the pod away (condition DisruptionTarget)."""
+    containers: Mapping[str, Container] = field(default_factory=dict)
+
+    def container(self, name: str) -> Container:
+        """A container, as waiting where the kubelet has not spoken of it."""
+        return self.containers.get(name) or Container(name)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs any more, as far as Kubernetes says."""
+        return self.gone or self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One Job of a run."""
+
+    name: str
+    uid: str
+    attempt: int
+    role: str
+    number: int = 0
+    """Which finish of its attempt, from 1; 0 for a capture."""
+    retries: int | None = None
+    """Failed attempts before this one that count against spec.retries."""
+    created: datetime | None = None
+    started: datetime | None = None
+    """Since when it may have pods: counted anew after a queue held it back."""
+    suspended: bool = False
+    deleting: bool = False
+    complete: bool = False
+    failed: str | None = None
+    """``reason: message`` once it has failed, or is about to (FailureTarget: a lost node never lets it fail)."""
+    failed_since: datetime | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it makes no pod any more."""
+        return self.complete or self.failed is not None
+
+
+@dataclass(frozen=True)
+class Event:
+    """A Kubernetes Event about a Job or pod of the run."""
+
+    reason: str
+    message: str
+    last_seen: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why the API server did not take a Job."""
+
+    status: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Everything of the cluster that a decision about one run looks at."""
+
+    jobs: Sequence[Job] = ()
+    pods: Sequence[Pod] = ()
+    progress: Mapping[int, RankProgress] = field(default_factory=dict)
+    """Rank -> last counters, of the pods of the newest attempt."""
+    unreachable: bool = False
+    """The operator asked a running pod for its progress several times and got no answer."""
+    events: Sequence[Event] = ()
+    refusal: Refusal | None = None
+
+    @property
+    def newest_attempt(self) -> int:
+        """The highest attempt number on any Job; 0 without one."""
+        return max((job.attempt for job in self.jobs), default=0)
+
+    def capture_job(self, attempt: int) -> Job | None:
+        """The Job of an attempt."""
+        return next((job for job in self.jobs if job.attempt == attempt and job.role == names.ROLE_CAPTURE), None)
+
+    def capture_pods(self, attempt: int) -> list[Pod]:
+        """The capture pods of an attempt, those gone included."""
+        return [pod for pod in self.pods if pod.attempt == attempt and pod.role == names.ROLE_CAPTURE]
+
+    def finish_jobs(self, attempt: int) -> list[Job]:
+        """The finish Jobs of an attempt, by number."""
+        found = [job for job in self.jobs if job.attempt == attempt and job.role == names.ROLE_FINISH]
+        return sorted(found, key=lambda job: job.number)
+
+    def finish_pods(self, attempt: int) -> list[Pod]:
+        """The finish pods of an attempt, those gone included."""
+        return [pod for pod in self.pods if pod.attempt == attempt and pod.role == names.ROLE_FINISH]
+
+
+MAX_PROGRESS_FAILURES = 8
+"""Seconds without an answer, as one request is made a second; a busy node may leave out a few."""
+
+
+def observe(run: Object, cache: Cache, events: Sequence[Event] = ()) -> Observed:
+    """What is known of a run's children."""
+    uid, namespace = run["metadata"]["uid"], run["metadata"]["namespace"]
+    jobs = [
+        job_of(obj) for obj in cache.jobs_of(uid) if owner_uid(obj) == uid and obj["metadata"]["namespace"] == namespace
+    ]
+    pods = [
+        pod_of(obj, gone, cache)
+        for obj, gone in cache.pods_of(uid)
+        if obj["metadata"]["namespace"] == namespace and owner_uid(obj)
+    ]
+    pods.sort(key=lambda pod: (pod.attempt, pod.name))
+    attempt = max((pod.attempt for pod in pods if pod.role == names.ROLE_CAPTURE), default=0)
+    newest = [pod for pod in pods if pod.attempt == attempt and pod.role == names.ROLE_CAPTURE]
+    progress = {
+        entry.rank: replace(entry, pod=pod.name, node=pod.node or entry.node)
+        for pod in newest
+        for entry in cache.progress.get(pod.uid, ())
+    }
+    asked = [cache.reachability.get(pod.uid) for pod in newest]
+    unreachable = any(item and not item.answered and item.failures >= MAX_PROGRESS_FAILURES for item in asked)
+    return Observed(jobs=jobs, pods=pods, progress=progress, unreachable=unreachable, events=events)
+
+
+def job_of(obj: Object) -> Job:
+    """Read a Job."""
+    metadata, status = obj["metadata"], obj.get("status") or {}
+    failed = true_condition(obj, "Failed") or true_condition(obj, "FailureTarget")
+    retries = (metadata.get("annotations") or {}).get(ANNOTATION_RETRIES) or ""
+    number = (metadata.get("annotations") or {}).get(ANNOTATION_FINISH) or ""
+    return Job(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        attempt=number_label(obj, names.LABEL_ATTEMPT),
+        role=(metadata.get("labels") or {}).get(names.LABEL_ROLE) or "",
+        number=int(number) if number.isdecimal() else 0,
+        retries=int(retries) if retries.isdecimal() else None,
+        created=parse_time(metadata.get("creationTimestamp")),
+        started=parse_time(status.get("startTime")),
+        suspended=bool((obj.get("spec") or {}).get("suspend")),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        complete=true_condition(obj, "Complete") is not None,
+        failed=f"{failed.get('reason')}: {failed.get('message')}" if failed else None,
+        failed_since=parse_time(failed.get("lastTransitionTime")) if failed else None,
+    )
+
+
+def pod_of(obj: Object, gone: bool, cache: Cache) -> Pod:
+    """Read a pod; ends of containers come from the cache where the pod itself no longer shows them."""
+    metadata, status = obj["metadata"], obj.get("status") or {}
+    scheduled, disruption = _condition(status, "PodScheduled"), _condition(status, "DisruptionTarget")
+    states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    containers = {state["name"]: _container(state) for state in states}
+    over = gone or status.get("phase") in ("Succeeded", "Failed")
+    for (uid, name), ended in cache.terminations.items():
+        # a sidecar that ended may be running again: its earlier end counts only once the pod is over
+        if uid == metadata["uid"] and over and not containers.get(name, Container(name)).ended:
+            containers[name] = _ended(name, ended, containers.get(name, Container(name)).image)
+    found = scheduled or {}
+    unscheduled = found.get("status") == "False"
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        attempt=number_label(obj, names.LABEL_ATTEMPT),
+        role=(metadata.get("labels") or {}).get(names.LABEL_ROLE) or "",
+        job=owner_uid(obj) or "",
+        node=(obj.get("spec") or {}).get("nodeName"),
+        ip=status.get("podIP"),
+        phase=status.get("phase") or "Pending",
+        message=": ".join(text for text in (status.get("reason"), status.get("message")) if text),
+        scheduled=found.get("status") == "True" or bool((obj.get("spec") or {}).get("nodeName")),
+        unschedulable=str(found.get("message") or found.get("reason") or "") if unscheduled else None,
+        gone=gone,
+        created=parse_time(metadata.get("creationTimestamp")),
+        deletion=parse_time(metadata.get("deletionTimestamp")),
+        disruption=f"{disruption.get('reason')}: {disruption.get('message')}"
+        if disruption and disruption.get("status") == "True"
+        else None,
+        containers=containers,
+    )
+
+
+def _condition(status: Object, kind: str) -> Object | None:
+    return next((item for item in status.get("conditions") or [] if item.get("type") == kind), None)
+
+
+def _container(status: Object) -> Container:
+    name, image, state = status["name"], status.get("image") or "", status.get("state") or {}
+    if "terminated" in state:
+        return _ended(name, state["terminated"], image)
+    if "running" in state:
+        return Container(name, State.RUNNING, image=image, started=parse_time(state["running"].get("startedAt")))
+    waiting = state.get("waiting") or {}
+    return Container(
+        name, State.WAITING, image=image, reason=waiting.get("reason") or "", message=waiting.get("message") or ""
+    )
+
+
+def _ended(name: str, terminated: Object, image: str) -> Container:
+    return Container(
+        name,
+        State.TERMINATED,
+        reason=terminated.get("reason") or "",
+        message=terminated.get("message") or "",
+        image=image,
+        exit_code=terminated.get("exitCode"),
+        started=parse_time(terminated.get("startedAt")),
+        finished=parse_time(terminated.get("finishedAt")),
+    )
