@@ -23,7 +23,6 @@ class _Script:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.runner = default_runner(session.targets)
-        self._planned = False
         session.start({HOOK: "applied"})
 
     def shape(self, size: int, unit: str, runner: str | None, variants: Mapping[str, Any]) -> Shape:
@@ -36,14 +35,12 @@ class _Script:
             rest = {axis: value for axis, value in item.items() if axis not in ("size", "unit", "runner")}
             shape = self.shape(item["size"], item.get("unit", "bs"), item.get("runner"), rest)
             groups.setdefault((shape.runner, shape.unit), []).append(shape)
-        self._planned = True
         for (runner, unit), group in groups.items():
             self.session.plan(runner, unit, group)
 
     def plan_declared(self) -> None:
         """The run's targets are the plan of a script that declares none."""
-        if not self._planned:
-            self._planned = True
+        if not self.session.has_plan:
             for runner, unit, shapes in declared_plans(self.session.targets):
                 self.session.plan(runner, unit, shapes)
 

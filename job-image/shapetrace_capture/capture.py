@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 STAGE = "capture"
+RAISED = "the engine raised"
+"""How the error of a record begins where not we but the engine failed: such a key was not captured."""
 
 
 class Capture(AbstractContextManager["Capture"]):
@@ -97,6 +99,8 @@ class Capture(AbstractContextManager["Capture"]):
             self._close(error)
         except Exception as fault:
             self._session.fault(f"the record of {self._shape.tag}", fault)
+        finally:
+            self._session.release(self)
 
     def _lap(self, name: str) -> None:
         now = self._session.clock()
@@ -137,9 +141,8 @@ class Capture(AbstractContextManager["Capture"]):
         self._resume_gc()
         witnesses = self._witnesses(window is not None)
         if error is not None:
-            self._error = f"the engine raised {type(error).__name__}: {error}"
+            self._error = f"{RAISED} {type(error).__name__}: {error}"
         self._session.end(
-            self,
             self._shape,
             window=window,
             witnesses=witnesses,
@@ -159,7 +162,7 @@ class Capture(AbstractContextManager["Capture"]):
         graphs = session.graphs.all - self._graphs_before if recorded else 0
         found: dict[str, Any] = {"graph": graphs > 0, "graphs": graphs, "device": device.kind(session.torch)}
         found["forwards"] = self._forwards if self._watched else None
-        found["rows"] = self._rows if self._watched else None
+        found["rows"] = self._rows[0] if len(set(self._rows)) == 1 else None
         found["streamCapture"] = all(self._in_stream_capture) if self._in_stream_capture else None
         found["keyKnown"] = self._ask("keyKnown", self._known, bool)
         found["engine"] = self._ask("engine", self._state, dict)

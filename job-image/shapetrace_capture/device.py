@@ -34,4 +34,6 @@ def versions(torch: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"torch": str(torch.__version__), "cuda": torch.version.cuda, "hip": torch.version.hip}
     if torch.cuda.is_initialized():
         found["deviceName"] = torch.cuda.get_device_name()
+        driver = getattr(torch._C, "_cuda_getDriverVersion", None)
+        found["driver"] = driver() if driver is not None else None
     return found

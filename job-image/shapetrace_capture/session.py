@@ -10,16 +10,16 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from shapetrace_contract import names, spool
 from shapetrace_contract.settings import CaptureSettings, EngineSettings, SettingError
-from shapetrace_contract.tag import Runner, Shape
+from shapetrace_contract.tag import Runner, Shape, TagError
 
 from shapetrace_capture import decoy, device
-from shapetrace_capture.capture import Capture, NoCapture
+from shapetrace_capture.capture import RAISED, Capture, NoCapture
 from shapetrace_capture.graphs import GraphCounter
 from shapetrace_capture.ranks import RankId, coordinates, has_stacks, is_asked
 from shapetrace_capture.room import Room
@@ -59,7 +59,7 @@ class Session:
         self._open: Capture | None = None
         self._sequence = 0
         self._epochs: dict[str, int] = {}
-        self._plans: dict[str, int] = {}
+        self._planned: set[str] = set()
         self._previous: Window | None = None
         self._torch: Any = None
         self.options = Options(
@@ -112,6 +112,7 @@ class Session:
         """Write the rank's record; ``hooks`` maps each target to ``applied``, ``missing`` or ``error: ...``."""
         with self._guard("the start"):
             self._hooks = dict(hooks)
+            self._resume()
             graph_class = getattr(self.torch.cuda, "CUDAGraph", None)
             state = self.graphs.install(graph_class, lambda: self._open is not None)
             self._hooks["torch.cuda.CUDAGraph.capture_begin"] = state
@@ -138,18 +139,24 @@ class Session:
     ) -> list[Shape]:
         """Write what a runner is going to capture, before it does; the shapes as they will be tagged (with the epoch).
 
-        A runner that plans again in the same process starts its next epoch.
+        A shape that was captured before is planned as its next epoch; one that is planned already is not counted twice.
         """
         planned = list(shapes)
         with self._guard("the plan"):
-            epoch = self._plans.get(str(runner), 0) + 1
-            self._plans[str(runner)] = epoch
-            planned = [shape.with_epoch(epoch) for shape in planned]
+            planned = [self._with_next_epoch(shape) for shape in planned]
+            tags = [shape.tag for shape in planned if shape.tag not in self._planned]
+            self._planned.update(tags)
             if self._asked:
                 skipped = [{"shape": shape.to_json(), "reason": reason} for shape, reason in not_planned]
-                line = {"runner": str(runner), "epoch": epoch, "unit": unit, "shapes": [shape.tag for shape in planned]}
-                spool.append_line(self._folder / spool.PLAN, {**line, "notPlanned": skipped})
+                epoch = max((shape.epoch for shape in planned), default=1)
+                line = {"runner": str(runner), "epoch": epoch, "unit": unit, "shapes": tags, "notPlanned": skipped}
+                spool.append_line(self._folder / spool.PLAN, line)
         return planned
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether this rank's plan has a line with a shape, from this process or from one before it."""
+        return bool(self._planned)
 
     def capture(
         self,
@@ -166,15 +173,12 @@ class Session:
         """
         if not self._asked:
             return NoCapture()
-        epoch = self._epochs.get(shape.with_epoch(1).tag, 0) + 1
-        return Capture(
-            self,
-            shape.with_epoch(epoch),
-            expects_graph=expects_graph,
-            capture_span=capture_span,
-            known=known,
-            state=state,
-        )
+        try:
+            numbered = self._with_next_epoch(shape)
+        except TagError as error:
+            self.fault(f"a further epoch of {shape.tag}", error)
+            return NoCapture()
+        return Capture(self, numbered, expects_graph=expects_graph, capture_span=capture_span, known=known, state=state)
 
     def done(self, *, ok: bool = True, reason: str = "Done", eager: str | None = None) -> None:
         """The engine's graph work is over. ``eager`` says why there are no graphs, by the user's or engine's choice."""
@@ -186,7 +190,7 @@ class Session:
             spool.write_json(
                 self._folder / spool.DONE,
                 {
-                    "records": self._sequence,
+                    "records": sum(1 for _ in spool.read_lines(self._folder / spool.CAPTURES)),
                     "ok": ok and not self._faults,
                     "reason": reason
                     if ok and not self._faults
@@ -225,11 +229,26 @@ class Session:
             print(f"shapetrace: rank {self.rank.rank}: {text}", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
-    def _guard(self, what: str) -> Any:
+    def _guard(self, what: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
             self.fault(what, error)
+
+    def _with_next_epoch(self, shape: Shape) -> Shape:
+        return shape.with_epoch(self._epochs.get(shape.with_epoch(1).tag, 0) + 1)
+
+    def _resume(self) -> None:
+        """Go on where an earlier process of this rank ended: a script may start one process per shape."""
+        for line in spool.read_lines(self._folder / spool.PLAN):
+            self._planned.update(line["shapes"])
+        for path in self._folder.glob("[0-9]*.json"):
+            self._sequence = max(self._sequence, int(path.stem) + 1)
+        for line in spool.read_lines(self._folder / spool.CAPTURES):
+            self._sequence = max(self._sequence, line["seq"] + 1)
+            if not str(line["error"] or "").startswith(RAISED):
+                key = Shape.from_tag(line["tag"]).with_epoch(1).tag
+                self._epochs[key] = max(self._epochs.get(key, 0), line["epoch"])
 
     def _prepare_stacks(self) -> str:
         if not self.options.stacks:
@@ -255,9 +274,13 @@ class Session:
             self._open = capture
         return fault
 
+    def release(self, capture: Capture) -> None:
+        """The capture is over, however it ended."""
+        if self._open is capture:
+            self._open = None
+
     def end(
         self,
-        capture: Capture,
         shape: Shape,
         *,
         window: Window | None,
@@ -268,12 +291,11 @@ class Session:
         times: dict[str, float],
     ) -> None:
         """Store the trace, then its line. An engine that raised has not captured: the key keeps its epoch."""
-        if self._open is capture:
-            self._open = None
         if not raised:
             self._epochs[shape.with_epoch(1).tag] = shape.epoch
         started = self.clock()
-        path = spool.trace_file(self._folder, self._sequence)
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        path = spool.trace_file(self._folder, sequence)
         raw_bytes = 0
         if window is not None and error is None:
             try:
@@ -283,16 +305,15 @@ class Session:
         # the result is freed (10 to 100 ms) when the next one replaces it here: between windows, never inside one
         self._previous = window
         times["save"] = round(self.clock() - started, 6)
-        stored = raw_bytes > 0
         spool.append_line(
             self._folder / spool.CAPTURES,
             {
-                "seq": self._sequence,
+                "seq": sequence,
                 "tag": shape.tag,
                 "shape": shape.to_json(),
                 "stage": "capture",
                 "epoch": shape.epoch,
-                "file": path.name if stored else None,
+                "file": path.name if raw_bytes else None,
                 "rawBytes": raw_bytes,
                 "witnesses": dict(witnesses),
                 "dirty": dirty,
@@ -300,4 +321,3 @@ class Session:
                 "timesSeconds": times,
             },
         )
-        self._sequence += 1

@@ -32,7 +32,7 @@ class Configuration:
     hidden: int = 768
     heads: int = 12
     vocabulary: int = 16_384
-    context: int = 256
+    context: int = 128
     """Tokens in the KV cache of each request."""
     topk: int = 32
     """Tokens that sparse attention reads."""

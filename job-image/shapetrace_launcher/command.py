@@ -18,6 +18,10 @@ BUILDERS: Mapping[str, Builder] = {"torch": torch_engine.commands, "command": co
 ENGINE_DEFAULTS = {
     "USE_LIBUV": "0",  # Debian's torch is built without libuv, and its TCPStore fails unless told so
     "UCX_HANDLE_ERRORS": "none",  # UCX would print 2 kB of backtrace on SIGSEGV, over what says why
+    # kineto tears CUPTI down between sessions, which breaks graphs captured under it before CUDA 12.6; torch sets these
+    # two itself, but only for graphs that its own compiler captures (torch/profiler/profiler.py, prepare_trace)
+    "DISABLE_CUPTI_LAZY_REINIT": "1",
+    "TEARDOWN_CUPTI": "0",
     "PYTHONUNBUFFERED": "1",  # the log shows what happened last, also after a SIGKILL
 }
 """For every engine, unless the run's ``engine.env`` says otherwise."""

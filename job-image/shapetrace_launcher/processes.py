@@ -24,6 +24,7 @@ class _Running:
     command: Command
     process: subprocess.Popen[bytes]
     partial: bytes = b""
+    killed: bool = False
     tail: bytes = field(default=b"", repr=False)
 
     @property
@@ -108,8 +109,10 @@ class Processes:
             self.signal(signal.SIGTERM)
             self.wait_until(lambda: not self.alive, term_seconds)
         for running in self._running:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(running.process.pid, signal.SIGKILL)
+            if not running.killed:  # once: later the number may belong to somebody else
+                running.killed = True
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(running.process.pid, signal.SIGKILL)
         self.wait_until(lambda: not self.alive, kill_seconds)
         self._drain_output()
 

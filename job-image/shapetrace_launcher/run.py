@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -88,7 +89,7 @@ class Launcher:
             context = Context(sys.executable, free_port(), usable_cores())
             commands = build(self._settings.engine, self._settings.capture, context)
             for command in commands:
-                self._say(f"starting {command.name}: {' '.join(command.argv)}")
+                self._say(f"starting {command.name}: {shlex.join(command.argv)}")
             self._processes.start(commands, [environment_of(command, self._environment) for command in commands])
         except EngineConfigurationError as error:
             return Cause(Reason.BAD_CONFIGURATION, str(error))
@@ -98,8 +99,14 @@ class Launcher:
 
     def _watch(self) -> Cause:
         """Until there is a cause."""
+        looked_at, ended = self._clock(), 0
         while True:
             self._processes.wait(POLL_SECONDS)
+            now = self._clock()
+            # an engine that prints much wakes us often, and the records need not be read each time
+            if now - looked_at < POLL_SECONDS and len(self._processes.exits) == ended and not self._terminated:
+                continue
+            looked_at, ended = now, len(self._processes.exits)
             cause = self._look()
             if cause is not None:
                 return cause
@@ -110,7 +117,7 @@ class Launcher:
         if engine.name == "command":
             # a script's own end says that it is done, not its records
             if exits and exits[0].code == 0:
-                complete(folder)
+                self._complete(folder)
             elif not exits and not self._terminated:
                 return None
         records: dict[int, Mapping[str, Any]] = {}
@@ -121,6 +128,12 @@ class Launcher:
                 if value is not None:
                     found[rank] = value
         return cause_of(Observed(tuple(range(engine.ranks)), exits, records, done, self._terminated))
+
+    def _complete(self, folder: Path) -> None:
+        try:
+            complete(folder)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._say(f"the records of the script cannot be completed: {type(error).__name__}: {error}")
 
     def _end(self, cause: Cause) -> None:
         """Note the first cause, then end the engine, so that no later death can hide it."""
