@@ -354,9 +354,10 @@ def _recorded_process(directory: Path) -> int | None:
 
 def _start_time(pid: int) -> str | None:
     with suppress(FileNotFoundError, ProcessLookupError):
-        # The command, in parentheses, may hold spaces. Behind it: state, then 18 fields, then the start time.
+        # The command, in parentheses, may hold spaces. Behind it: state (field 0), threads (17), start time (19).
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if fields[0] == "Z" else fields[19]
+        # A zombie whose threads still end holds its ports until they have.
+        return None if fields[0] == "Z" and int(fields[17]) <= 1 else fields[19]
     return None
 
 

@@ -39,7 +39,8 @@ make_cgroup_root() { # name
 
 remove_cgroup_root() { # name
   local root
-  for root in $(cgroup_roots); do
+  # On v1 runc makes a folder below "unified" too, mounted or not.
+  for root in $(cgroup_roots) /sys/fs/cgroup/unified; do
     [[ -d $root/$1 ]] || continue
     find "$root/$1" -depth -type d -exec rmdir {} + 2>/dev/null || true
   done

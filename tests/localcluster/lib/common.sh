@@ -7,7 +7,7 @@ SELF=${SELF:-$HERE/cluster}
 CACHE_DIR=${SHAPETRACE_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/shapetrace}
 RUN_DIR=$CACHE_DIR/cluster
 
-# shellcheck source=tests/localcluster/versions.env
+# shellcheck source=SCRIPTDIR/../versions.env
 source "$HERE/versions.env"
 
 say() { printf '%s\n' "$*" >&2; }

@@ -15,13 +15,15 @@ start_etcd() {
 
 start_apiserver() {
   local pki=$RUN_DIR/pki
+  # shutdown-send-retry-after: without it the server waits for open watches, which is up to 60 s after SIGTERM; with it
+  # it answers "try again" to new requests, lets running ones end, and closes watches after two seconds.
   start_process apiserver "$RUN_DIR/bin/kube-apiserver" \
     --etcd-servers=https://127.0.0.1:12379 --etcd-cafile="$pki/ca.crt" --etcd-certfile="$pki/apiserver-client.crt" --etcd-keyfile="$pki/apiserver-client.key" \
     --bind-address="$NODE_1_ADDRESS" --advertise-address="$NODE_1_ADDRESS" --secure-port=6443 \
     --tls-cert-file="$pki/apiserver.crt" --tls-private-key-file="$pki/apiserver.key" --client-ca-file="$pki/ca.crt" \
     --service-account-key-file="$pki/service-accounts.key" --service-account-signing-key-file="$pki/service-accounts.key" \
     --service-account-issuer=https://kubernetes.default.svc --service-cluster-ip-range="$SERVICE_RANGE" \
-    --authorization-mode=Node,RBAC --anonymous-auth=false --allow-privileged=true \
+    --authorization-mode=Node,RBAC --anonymous-auth=false --allow-privileged=true --shutdown-send-retry-after=true \
     --enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement \
     --kubelet-client-certificate="$pki/apiserver-client.crt" --kubelet-client-key="$pki/apiserver-client.key" \
     --kubelet-certificate-authority="$pki/ca.crt" --kubelet-preferred-address-types=InternalIP \

@@ -29,8 +29,10 @@ bring_up() {
 
 join() {
   local dead node
+  [[ $(readlink "$RUN_DIR/bin") == "$(binaries_dir)" ]] ||
+    die "a cluster with other binaries runs ($(readlink "$RUN_DIR/bin")); when nothing uses it: '$SELF down', then up again"
   [[ $(cat "$RUN_DIR/recipe" 2>/dev/null) == "$(cluster_recipe)" ]] ||
-    die "a cluster of another version of these scripts runs; its tests may be under way. When nothing uses it: '$SELF down', then up again"
+    say "  note: the cluster was started by another version of these scripts; '$SELF down' and up again, when nothing uses it, takes the changes"
   dead=$(dead_processes)
   if [[ -n $dead ]]; then
     say "  had ended: ${dead}(logs: $RUN_DIR/logs); starting again"
@@ -66,8 +68,11 @@ start_fresh() {
 
 # Each part starts only what does not run.
 start_all() {
+  local object_store
   ensure_pause_image
   step "network" make_network
+  start_object_store 2>"$RUN_DIR/logs/object-store-start.log" & # takes as long as all the rest
+  object_store=$!
   step "certificates" make_credentials
   step "etcd" start_etcd
   step "API server" start_apiserver
@@ -75,7 +80,13 @@ start_all() {
   start_node node-1
   step "Service proxy" start_service_proxy
   step "DNS" start_dns
-  step "object store" start_object_store
+  step "object store http://$S3_ADDRESS:$S3_PORT" await_object_store "$object_store"
+}
+
+await_object_store() { # pid
+  wait "$1" && return
+  cat "$RUN_DIR/logs/object-store-start.log" >&2
+  die "the object store did not start"
 }
 
 is_healthy() { [[ -z $(unhealthy_parts) ]]; }
@@ -100,8 +111,8 @@ restart_part() { # process
   began=$(milliseconds)
   case $1 in
     apiserver)
-      # It drains for about ten seconds after SIGTERM; a new one before that ends with "address already in use".
-      step "API server ends" stop_process apiserver 60
+      # It drains after SIGTERM; a new one before that ends with "address already in use".
+      step "API server ends" stop_process apiserver 25
       step "API server starts" restart_process apiserver 1
       step "API server ready" await_process apiserver 60 readiness kubectl_admin get --raw /readyz
       say "  the API server was away for $(seconds_since "$began")" ;;

@@ -71,19 +71,19 @@ remove_network() {
   restore_sysctls
 }
 
-# The kubelet's own chains stay behind kube-proxy's cleanup.
+# The kubelet's own chains stay behind kube-proxy's cleanup: rules that jump there, then the rules in them, then they.
 remove_kubelet_chains() {
-  local command table chain
+  local command table rules rule chain chains
   for command in iptables ip6tables; do
     for table in mangle nat filter; do
-      "$command" -w 30 -t "$table" -S 2>/dev/null | grep -E '^-A (INPUT|OUTPUT|FORWARD|PREROUTING|POSTROUTING) .*-j KUBE-' | sed 's/^-A/-D/' |
-        while read -r rule; do eval "$command -w 30 -t $table $rule" 2>/dev/null || true; done
-      for chain in $("$command" -w 30 -t "$table" -S 2>/dev/null | sed -n 's/^-N \(KUBE-[A-Z0-9-]*\)$/\1/p'); do
-        "$command" -w 30 -t "$table" -F "$chain" 2>/dev/null || true
-      done
-      for chain in $("$command" -w 30 -t "$table" -S 2>/dev/null | sed -n 's/^-N \(KUBE-[A-Z0-9-]*\)$/\1/p'); do
-        "$command" -w 30 -t "$table" -X "$chain" 2>/dev/null || true
-      done
+      rules=$("$command" -w 30 -t "$table" -S 2>/dev/null) || continue
+      while read -r rule; do
+        # iptables prints rules with shell quoting.
+        eval "$command -w 30 -t $table -D ${rule#-A }" 2>/dev/null || true
+      done < <(grep -E '^-A [A-Z]+ .*-j KUBE-' <<<"$rules")
+      mapfile -t chains < <(sed -n 's/^-N \(KUBE-[A-Z0-9-]*\)$/\1/p' <<<"$rules")
+      for chain in "${chains[@]}"; do "$command" -w 30 -t "$table" -F "$chain" 2>/dev/null || true; done
+      for chain in "${chains[@]}"; do "$command" -w 30 -t "$table" -X "$chain" 2>/dev/null || true; done
     done
   done
 }

@@ -127,6 +127,8 @@ stop_node() { # node
   stop_process "$node.containerd" 10
   # Shims outlive containerd on purpose; ours name the socket.
   for pid in $(pgrep -f -- "containerd-shim.* -address $(node_socket "$node")( |\$)" || true); do kill -KILL "$pid" 2>/dev/null || true; done
-  rm -f /var/lib/cni/results/"shapetrace-$node"-* 2>/dev/null || true
+  rm -f /var/lib/cni/results/"shapetrace-$node"-*
+  # The kubelet makes these whatever its --root-dir says.
+  rmdir /var/lib/kubelet/device-plugins /var/lib/kubelet /var/log/pods /var/log/containers 2>/dev/null || true
   remove_cgroup_root "shapetrace-$node"
 }

@@ -11,9 +11,10 @@ pid_of() { # name -> pid, or nothing; a pid that was given to another process si
 start_time() { # pid -> clock ticks since boot; nothing for a process that is gone or a zombie
   local stat
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
-  # The command, in parentheses, may hold spaces; state is the first field behind it, the start time the 20th.
+  # The command, in parentheses, may hold spaces. Behind it: state (field 0), threads (17), start time (19).
   read -ra stat <<<"${stat##*) }"
-  [[ ${stat[0]} == Z ]] || echo "${stat[19]}"
+  # A zombie whose threads still end holds its ports until they have.
+  if [[ ${stat[0]} != Z ]] || ((stat[17] > 1)); then echo "${stat[19]}"; fi
 }
 
 is_alive() { pid_of "$1" >/dev/null; }
