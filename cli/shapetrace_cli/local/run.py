@@ -14,7 +14,7 @@ import urllib.request
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Self
@@ -22,7 +22,7 @@ from typing import IO, Self
 from shapetrace_contract import keys, names, progress, spool
 from shapetrace_contract.message import Termination
 from shapetrace_contract.progress import RankProgress
-from shapetrace_contract.reasons import Verdict
+from shapetrace_contract.reasons import RankState, Verdict
 from shapetrace_contract.settings import RunId
 from shapetrace_operator.build.defaults import Defaults
 from shapetrace_operator.build.resources import spool_bytes
@@ -134,7 +134,7 @@ class _Run:
         if self._interrupts.count:
             return Result(EXIT_INTERRUPTED, None, "interrupted before the engine was started")
         self._capture()
-        self._view.update("Finishing", self._ranks)
+        self._view.update("Finishing", [_from_spool(entry, self._layout.spool) for entry in self._ranks])
         limit_seconds = self._limits.upload_timeout_seconds + _FINISH_MARGIN_SECONDS
         self._one_shot(names.CONTAINER_FINISH, "shapetrace_finish", limit_seconds)
         try:
@@ -218,7 +218,8 @@ class _Run:
         ranks = _progress(self._port)
         if ranks is not None:
             self._ranks = ranks
-        self._view.update("Capturing" if self._ranks else "Preparing", self._ranks)
+        loading = {entry.state for entry in self._ranks} <= {RankState.WAITING.value, RankState.LOADING.value}
+        self._view.update("Preparing" if loading else "Capturing", self._ranks)
 
     def _note_cause(self, engine: Process) -> None:
         if engine.code != 0 and not self._cause:
@@ -269,6 +270,15 @@ def _progress(port: int) -> list[RankProgress] | None:
         return [RankProgress.from_json(entry) for entry in body["ranks"]]
     except (OSError, ValueError, KeyError, TypeError, urllib.error.URLError):
         return None
+
+
+def _from_spool(entry: RankProgress, folder: Path) -> RankProgress:
+    """The rank's last counters: the collector may have ended between its last upload and our last question."""
+    rank_folder = spool.rank_folder(folder, entry.rank)
+    uploaded = list(spool.read_lines(rank_folder / spool.UPLOADED))
+    done = (rank_folder / spool.DONE).exists() and len(uploaded) == entry.expected
+    state = RankState.DONE.value if done else entry.state
+    return replace(entry, uploaded=len(uploaded), bytes=sum(line["bytes"] for line in uploaded), state=state)
 
 
 def _free_port() -> int:
