@@ -130,7 +130,15 @@ def _recover(
             orphans.append(info.key)
             continue
         traces.append(entry)
-    part = {"v": VERSION, "rank": rank, "recovered": True, "record": None, "processes": [], "plan": [], "done": None}
+    part: dict[str, Any] = {
+        "v": VERSION,
+        "rank": rank,
+        "recovered": True,
+        "record": None,
+        "processes": [],
+        "plan": [],
+        "done": None,
+    }
     return {**part, "stopped": None, "traces": traces, "lost": [], "orphans": orphans, "missing": 0}
 
 

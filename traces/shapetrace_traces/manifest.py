@@ -15,10 +15,15 @@ from pydantic.alias_generators import to_camel
 from shapetrace_contract.reasons import Verdict
 
 
+def _spelling(name: str) -> str:
+    """Camel case; ``bytes`` cannot be an attribute beside its own type, so it has another name in Python."""
+    return "bytes" if name == "stored_bytes" else to_camel(name)
+
+
 class _Model(BaseModel):
     """Camel case in JSON; fields that a newer writer added are ignored."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+    model_config = ConfigDict(alias_generator=_spelling, populate_by_name=True, extra="ignore", frozen=True)
 
 
 class ManifestRun(_Model):
@@ -56,7 +61,7 @@ class ManifestTrace(_Model):
     key: str
     sha256: str
     """Hexadecimal, of the stored bytes."""
-    stored_bytes: int = Field(alias="bytes")
+    stored_bytes: int
     raw_sha256: str | None = None
     raw_bytes: int | None = None
     tag: str
@@ -91,7 +96,7 @@ class ManifestRank(_Model):
     captured: int = 0
     uploaded: int = 0
     failed: int = 0
-    stored_bytes: int = Field(default=0, alias="bytes")
+    stored_bytes: int = 0
     verdict: Verdict
     reasons: list[str] = Field(default_factory=list)
     eager: str | None = None
@@ -144,7 +149,7 @@ class Manifest(_Model):
     captured: int = 0
     uploaded: int = 0
     failed: int = 0
-    stored_bytes: int = Field(default=0, alias="bytes")
+    stored_bytes: int = 0
     digest: str
     """:func:`digest` of the traces."""
     engine: ManifestEngine

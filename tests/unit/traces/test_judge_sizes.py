@@ -1,0 +1,275 @@
+"""Size support: a correct family is never condemned, a swap that its rows show is always found and named."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from shapetrace_contract.tag import Runner, Shape
+from shapetrace_traces.judge import judge
+from shapetrace_traces.judge.fit import Series, fit_family
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product of a made-up model: how many rows it has at a size, and how often it is called."""
+
+    operator: str
+    weight: str
+    rows: Callable[[int], int]
+    calls: int
+    text: str
+    exact: bool = False
+
+    def __repr__(self) -> str:
+        return f"{self.operator} {self.weight}: {self.calls} x {self.text}"
+
+
+def exact(factor: int, calls: int = 4, weight: str = "8x8", operator: str = "aten::mm") -> Product:
+    return Product(operator, weight, lambda size: factor * size, calls, f"{factor} * size", exact=True)
+
+
+def constant(rows: int, calls: int = 2, weight: str = "8x9", operator: str = "aten::mm") -> Product:
+    return Product(operator, weight, lambda size: rows, calls, f"{rows}")
+
+
+def padded(factor: int, multiple: int, calls: int = 3, weight: str = "8x7", operator: str = "aten::mm") -> Product:
+    def rows(size: int) -> int:
+        return -(-factor * size // multiple) * multiple
+
+    return Product(operator, weight, rows, calls, f"{factor} * size up to {multiple}")
+
+
+def capped(limit: int, calls: int = 3, weight: str = "8x6", operator: str = "aten::mm") -> Product:
+    return Product(operator, weight, lambda size: min(size, limit), calls, f"min(size, {limit})")
+
+
+def index(products: list[Product], size: int, *, weights: bool = True) -> dict[str, Any]:
+    """The index of a trace of that model; without ``weights`` as a reader would give it that knows operators only."""
+    by_operator: dict[str, Counter[str]] = {}
+    by_weight: dict[str, Counter[str]] = {}
+    for item in products:
+        rows = str(item.rows(size))
+        by_operator.setdefault(item.operator, Counter())[rows] += item.calls
+        by_weight.setdefault(f"{item.operator} {item.weight}", Counter())[rows] += item.calls
+    found = {"v": 1, "error": None, "operators": {name: rows.total() for name, rows in by_operator.items()}}
+    found["gemmRows"] = {name: dict(rows) for name, rows in by_operator.items()}
+    if weights:
+        found["gemms"] = {name: dict(rows) for name, rows in by_weight.items()}
+    return found
+
+
+def entry(shape: Shape, index: dict[str, Any], rank: int = 0, **more: Any) -> dict[str, Any]:
+    key = f"traces/rank-{rank:05d}/{shape.tag}.json.gz"
+    return {"key": key, "tag": shape.tag, "stage": "capture", "bytes": 1, "index": index, **more}
+
+
+def shape(size: int, **variants: str) -> Shape:
+    return Shape(Runner("DecodeRunner"), "bs", size, variants)
+
+
+def part(entries: list[dict[str, Any]], rank: int = 0) -> dict[str, Any]:
+    plan = [{"epoch": 1, "shapes": [item["tag"] for item in entries], "notPlanned": []}]
+    done = {"records": len(entries), "ok": True, "reason": "Done", "eager": None}
+    record = {"rank": rank, "hooks": {"engine": "applied"}}
+    return {"v": 1, "rank": rank, "record": record, "plan": plan, "done": done, "traces": entries, "lost": []}
+
+
+def supports(entries: list[dict[str, Any]]) -> dict[str, str]:
+    found = judge([part(entries)])
+    return {item.trace.tag: item.size for item in found.traces.values()}
+
+
+def holds(entries: list[dict[str, Any]]) -> dict[str, str]:
+    found = judge([part(entries)])
+    return {item.trace.tag: " ".join(item.holds) for item in found.traces.values() if item.holds}
+
+
+sizes_of_a_family = st.lists(st.integers(1, 64), min_size=2, max_size=12, unique=True)
+weights = st.sampled_from(["8x8", "8x16", "64x8", "32x64"])
+operators = st.sampled_from(["aten::mm", "aten::addmm", "aten::linear"])
+calls = st.integers(1, 40)
+exact_products = st.builds(exact, st.integers(1, 9), calls, weights, operators)
+any_products = st.one_of(
+    exact_products,
+    st.builds(constant, st.integers(1, 128), calls, weights, operators),
+    st.builds(padded, st.integers(1, 4), st.sampled_from([2, 3, 4, 8, 16, 32]), calls, weights, operators),
+    st.builds(capped, st.integers(1, 64), calls, weights, operators),
+)
+
+
+@settings(max_examples=100)
+@given(sizes_of_a_family, st.lists(any_products, min_size=1, max_size=6), st.booleans())
+def test_a_correct_family_is_never_condemned(sizes: list[int], products: list[Product], weights: bool) -> None:
+    entries = [entry(shape(size), index(products, size, weights=weights)) for size in sizes]
+    assert "contradicted" not in supports(entries).values()
+
+
+@settings(max_examples=60)
+@given(sizes_of_a_family, st.lists(any_products, max_size=6), st.integers(1, 9))
+def test_one_product_that_fits_exactly_proves_a_family(sizes: list[int], products: list[Product], factor: int) -> None:
+    products = [*products, exact(factor, weight="the projection")]
+    entries = [entry(shape(size), index(products, size)) for size in sizes]
+    assert set(supports(entries).values()) == {"proven"}
+
+
+@settings(max_examples=100)
+@given(sizes_of_a_family, st.lists(any_products, max_size=5), st.integers(1, 9), st.data())
+def test_two_swapped_sizes_are_found_and_named(
+    sizes: list[int], products: list[Product], factor: int, data: st.DataObject
+) -> None:
+    products = [*products, exact(factor, weight="the projection")]
+    one, two = data.draw(st.lists(st.sampled_from(sizes), min_size=2, max_size=2, unique=True))
+    content = {**{size: size for size in sizes}, one: two, two: one}
+    found = holds([entry(shape(label), index(products, size)) for label, size in content.items()])
+    assert found.keys() == {shape(one).tag, shape(two).tag}
+    assert found[shape(one).tag].startswith(f"size {two} (")
+    assert found[shape(two).tag].startswith(f"size {one} (")
+
+
+@settings(max_examples=60)
+@given(sizes_of_a_family, exact_products, st.data())
+def test_any_shuffle_is_named_trace_by_trace(sizes: list[int], product: Product, data: st.DataObject) -> None:
+    content = dict(zip(sizes, data.draw(st.permutations(sizes)), strict=True))
+    factor_of_labels = {product.rows(size) / label for label, size in content.items()}
+    entries = [entry(shape(label), index([product], size)) for label, size in content.items()]
+    if len(factor_of_labels) == 1:
+        assert set(supports(entries).values()) == {"proven"}
+        return
+    least = min(product.rows(size) / label for label, size in content.items())
+    fitting = sum(product.rows(size) / label == least for label, size in content.items())
+    assume(not (least >= 1 and fitting >= 2))  # padding would explain it too
+    moved = {shape(label).tag: size for label, size in content.items() if label != size}
+    found = holds(entries)
+    assert found.keys() == moved.keys()
+    for tag, size in moved.items():
+        assert found[tag].startswith(f"size {size} (")
+
+
+@given(st.lists(st.integers(1, 64), min_size=2, max_size=8, unique=True), st.integers(2, 8))
+def test_speculative_width_multiplies_the_rows_of_every_size(sizes: list[int], width: int) -> None:
+    products = [exact(width), exact(width, operator="aten::addmm"), constant(128)]
+    entries = [entry(shape(size), index(products, size)) for size in sizes]
+    assert set(supports(entries).values()) == {"proven"}
+
+
+def test_a_router_with_as_many_experts_as_requests_proves_nothing_and_hides_nothing() -> None:
+    sizes = [8, 16, 32, 64]
+    experts = constant(32, calls=12, weight="8x8")  # the same weight as the projection: only the counts differ
+    entries = [entry(shape(size), index([exact(1), experts], size)) for size in sizes]
+    assert set(supports(entries).values()) == {"proven"}
+    assert set(supports([entry(shape(size), index([experts], size)) for size in sizes]).values()) == {"consistent"}
+    swapped = {8: 8, 16: 32, 32: 16, 64: 64}
+    found = holds([entry(shape(label), index([exact(1), experts], size)) for label, size in swapped.items()])
+    assert found == {
+        "DecodeRunner__bs_16": "size 32 (aten::mm 8x8 rows 32)",
+        "DecodeRunner__bs_32": "size 16 (aten::mm 8x8 rows 16)",
+    }
+
+
+def test_a_lone_size_is_consistent() -> None:
+    assert supports([entry(shape(4), index([exact(1)], 4))]) == {"DecodeRunner__bs_4": "consistent"}
+
+
+def test_constant_rows_are_consistent() -> None:
+    entries = [entry(shape(size), index([constant(8)], size)) for size in (1, 2, 8)]
+    assert set(supports(entries).values()) == {"consistent"}
+
+
+def test_padding_is_consistent_not_proven() -> None:
+    entries = [entry(shape(size), index([padded(1, 8)], size)) for size in (1, 2, 4, 8, 16, 32)]
+    assert set(supports(entries).values()) == {"consistent"}
+
+
+def test_a_swap_among_unpadded_sizes_is_found_though_the_small_ones_are_padded() -> None:
+    content = {1: 1, 2: 2, 4: 4, 8: 8, 16: 32, 32: 16, 64: 64}
+    found = holds([entry(shape(label), index([padded(1, 8)], size)) for label, size in content.items()])
+    assert found.keys() == {"DecodeRunner__bs_16", "DecodeRunner__bs_32"}
+
+
+def test_a_small_size_padded_beyond_larger_ones_is_not_condemned() -> None:
+    rows = {4: 32, 8: 8, 16: 16}
+    entries = [entry(shape(size), index([constant(count)], size)) for size, count in rows.items()]
+    assert set(supports(entries).values()) == {"consistent"}
+
+
+def test_two_traces_among_unexplained_ones_are_too_little_to_condemn() -> None:
+    content = {1: 1, 3: 3, 8: 16, 16: 8}
+    entries = [entry(shape(label), index([padded(1, 8)], size)) for label, size in content.items()]
+    assert set(supports(entries).values()) == {"consistent"}
+
+
+def test_rows_below_the_size_prove_nothing() -> None:
+    """A label list that lost its first size looks like a factor of one half."""
+    entries = [entry(shape(label), index([exact(1)], label // 2)) for label in (2, 4, 8, 16)]
+    assert set(supports(entries).values()) == {"consistent"}
+
+
+def test_a_product_that_exists_at_large_sizes_only_condemns_nothing() -> None:
+    small, large = (
+        [exact(1, operator="small::mm")],
+        [exact(1, operator="large::mm"), padded(1, 96, operator="large::mm")],
+    )
+    entries = [entry(shape(size), index(small if size < 32 else large, size)) for size in (1, 2, 8, 32, 64, 128)]
+    assert set(supports(entries).values()) == {"proven"}
+
+
+def test_a_label_that_changed_places_with_one_of_another_variant_is_found() -> None:
+    """Within each variant one size is there twice and one is missing; only together do they make a swap."""
+    labels = [shape(size, attention=value) for size in (1, 2, 4, 8) for value in ("dense", "sparse")]
+    one, two = shape(8, attention="dense"), shape(4, attention="sparse")
+    content = {label.tag: {one.tag: two.size, two.tag: one.size}.get(label.tag, label.size) for label in labels}
+    found = holds([entry(label, index([exact(1)], content[label.tag])) for label in labels])
+    assert found == {one.tag: "size 4 (aten::mm 8x8 rows 4)", two.tag: "size 8 (aten::mm 8x8 rows 8)"}
+
+
+def test_the_rows_at_the_forward_call_are_evidence_where_no_shapes_were_recorded() -> None:
+    nothing = {"v": 1, "error": None, "operators": {"aten::mm": 3}, "gemmRows": {}}
+    content = {1: 1, 2: 4, 4: 2}
+    entries = [entry(shape(label), nothing, witnesses={"rows": rows}) for label, rows in content.items()]
+    assert holds(entries) == {
+        "DecodeRunner__bs_2": "size 4 (the forward call rows 4)",
+        "DecodeRunner__bs_4": "size 2 (the forward call rows 2)",
+    }
+
+
+def test_operators_that_disagree_leave_a_label_unproven() -> None:
+    labels = {"a": 1, "b": 2, "c": 4}
+    series = [Series("fits", {"a": 3, "b": 6, "c": 12}, 5), Series("fits another", {"a": 8, "b": 4, "c": 2}, 5)]
+    words = {trace: fit.word for trace, fit in fit_family(labels, series).items()}
+    assert words == {"a": "consistent", "b": "proven", "c": "consistent"}  # either way b holds 2
+
+
+def test_a_dirty_trace_is_no_evidence_against_others() -> None:
+    entries = [entry(shape(size), index([exact(1)], size)) for size in (1, 2, 4)]
+    entries.append(entry(shape(8), index([exact(1)], 2), dirty=["the forward ran 2 times"]))
+    found = supports(entries)
+    assert found.pop("DecodeRunner__bs_8") == "unproven"
+    assert set(found.values()) == {"proven"}
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_run_of_sixty_sizes_and_many_variants_is_judged_within_seconds(swap: bool) -> None:
+    products = [exact(factor, weight=f"{factor}x{number}") for factor in (1, 4) for number in range(20)]
+    by_size = {size: index(products, size) for size in range(8, 8 * 61, 8)}
+    parts = []
+    for rank in range(2):
+        entries = []
+        for value in range(8):
+            for size, content in by_size.items():
+                really = {8: 480, 480: 8}.get(size, size) if swap and value == 3 else size
+                entries.append(
+                    entry(shape(size, stream=str(value)), content if really == size else by_size[really], rank)
+                )
+        parts.append(part(entries, rank))
+    started = time.monotonic()
+    verdicts = judge(parts)
+    assert time.monotonic() - started < 20
+    wrong = [item.trace.tag for item in verdicts.traces.values() if item.size == "contradicted"]
+    assert len(wrong) == (4 if swap else 0)
