@@ -32,11 +32,11 @@ async def client(settings: Settings) -> ApiClient:
     return ApiClient(configuration=configuration)
 
 
-def login(settings: Settings, address: str, **kwargs: Any) -> kopf.ConnectionInfo | None:
+def login(kubeconfig: str | None, address: str, **kwargs: Any) -> kopf.ConnectionInfo | None:
     """Credentials for kopf, read anew whenever it asks: tokens of ServiceAccounts rotate.
 
     ``address`` is the one our own requests use; kopf's own choice in a cluster would need DNS.
     """
-    read = kopf.login_with_kubeconfig if settings.kubeconfig else kopf.login_with_service_account
+    read = kopf.login_with_kubeconfig if kubeconfig else kopf.login_with_service_account
     info = read(**kwargs)
     return dataclasses.replace(info, server=address) if info is not None else None

@@ -16,6 +16,7 @@ REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 INACTIVITY_SECONDS = 70.0
 """The API server sends a bookmark every 60 s: a watch that is silent for longer is dead."""
+LOGIN_BACKOFF_SECONDS = 2.0
 ERROR_BACKOFFS_SECONDS = (0.5, 1, 2, 3)
 ERROR_DELAYS_SECONDS = (1, 1, 2, 3, 5)
 
@@ -46,7 +47,7 @@ def registry(
         if key is not None:
             queue(key)
 
-    @kopf.on.login(registry=made)
+    @kopf.on.login(registry=made, backoff=LOGIN_BACKOFF_SECONDS)
     def log_in(**kwargs: Any) -> kopf.ConnectionInfo | None:
         return login(**kwargs)
 

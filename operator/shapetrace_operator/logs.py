@@ -23,13 +23,13 @@ class JsonLine(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def configure(as_json: bool) -> None:
+def configure(as_json: bool, level: str = "INFO") -> None:
     """Set up the process's logging."""
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")
     handler.setFormatter(JsonLine() if as_json else plain)
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(logging.INFO)
+    root.setLevel(level)
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)

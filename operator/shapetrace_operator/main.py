@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM; the exit status. 1 means that something died, and the kubelet should start it again."""
     settings = read(sys.argv[1:] if arguments is None else arguments, os.environ)
-    logs.configure(settings.log_json)
+    logs.configure(settings.log_json, settings.log_level)
     _name_the_user()
     try:
         asyncio.run(_run(settings))
@@ -68,7 +68,7 @@ async def _run(settings: Settings) -> None:
         reconciler = Reconciler(kube, cache, settings.defaults, lambda: datetime.now(UTC), time.monotonic)
         for run in cache.runs.values():
             queue.add(run_key(run))
-        login = functools.partial(connect.login, settings, client.configuration.host)
+        login = functools.partial(connect.login, settings.kubeconfig, client.configuration.host)
         registry = handlers.registry(cache, queue.add, login)
         health.ready = True
         log.info("serving %s", ", ".join(settings.namespaces) or "all namespaces")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from shapetrace_contract import names
 
@@ -27,7 +27,7 @@ class Settings:
     """Another address of the same API server, such as a proxy's."""
     workers: int = 4
     log_json: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
+    log_level: str = "INFO"
 
 
 def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
@@ -52,6 +52,9 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     parser.add_argument("--kubeconfig", default=text("KUBECONFIG"), help="[KUBECONFIG]; the pod's own identity without")
     parser.add_argument("--server", default=text("SHAPETRACE_API_SERVER"), help="another address of the API server")
     parser.add_argument("--log-json", action="store_true", default=text("SHAPETRACE_LOG_FORMAT") == "json")
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
+    level = (text("SHAPETRACE_LOG_LEVEL") or "INFO").upper()
+    parser.add_argument("--log-level", choices=levels, default=level)
     given = parser.parse_args(list(arguments))
     for name in ("image", "engine_image"):
         if not getattr(given, name):
@@ -69,5 +72,5 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         kubeconfig=given.kubeconfig or None,
         server=given.server or None,
         log_json=given.log_json,
-        environment=environment,
+        log_level=given.log_level,
     )
