@@ -1,0 +1,1 @@
+"""Pure builders: a ProfileRun and the operator's settings in, plain Kubernetes objects out."""
