@@ -60,6 +60,11 @@ def _engine(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
         yield f"engine.name: {engine.name} is not supported by this version of shapetrace, which has {names}"
     if spec.models and engine.name in (EngineName.TORCH, EngineName.COMMAND):
         yield f"models: the engine {engine.name} loads none; leave models out and say it in engine.args"
+    tokens = {
+        (model.token_secret_ref.name, model.token_secret_ref.key) for model in spec.models if model.token_secret_ref
+    }
+    if len(tokens) > 1:
+        yield "models: the engine takes one access token (HF_TOKEN); give the same tokenSecretRef to all models"
     size = sum(len(argument.encode()) for argument in engine.args)
     if size > MAX_ARGUMENT_BYTES:
         yield f"engine.args: {size} bytes in all, at most {MAX_ARGUMENT_BYTES}; put a long script into the image"

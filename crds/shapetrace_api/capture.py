@@ -111,6 +111,11 @@ class Capture(ApiModel):
     )
     flops: bool = Field(default=False, description="Record the estimated floating-point operations of each operator.")
     memory: bool = Field(default=False, description="Record allocations.")
+    strict: bool = Field(
+        default=False,
+        description="Fail the run (NotProven) where graphs are off, or where a size is not proven or a variant "
+        "is neither proven nor distinct. Everything is stored and listed all the same.",
+    )
 
     @property
     def selected_ranks(self) -> str | list[int]:

@@ -122,6 +122,10 @@ class EnvVar(ApiModel):
             "!(self.name in ['AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN'])",
             "credentials of object storage never reach the engine: set storage.s3.credentialsSecretRef",
         ),
+        Rule(
+            "self.name != 'PYTHONPATH' || has(self.value)",
+            "PYTHONPATH is put behind shapetrace's own path: give it as value, not as valueFrom",
+        ),
     )
     name: VariableName = Field(description="Name of the variable.")
     value: Annotated[str, StringConstraints(max_length=4096)] | None = Field(

@@ -183,6 +183,11 @@ _ENGINES = [
         _env(name="AWS_SECRET_ACCESS_KEY", valueFrom={"secretKeyRef": _REFERENCE}),
     ),
     Case(
+        "PYTHONPATH is put behind shapetrace's own path: give it as value, not as valueFrom",
+        _env(name="PYTHONPATH", value="/opt/mine"),
+        _env(name="PYTHONPATH", valueFrom={"configMapKeyRef": _REFERENCE}),
+    ),
+    Case(
         "engine.cache is exactly one of emptyDir and pvc",
         _spec(engine={"cache": {"emptyDir": {"sizeLimit": "1Gi"}}}),
         _spec(engine={"cache": {"emptyDir": {}, "pvc": _PVC}}),

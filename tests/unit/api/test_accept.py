@@ -98,6 +98,16 @@ def test_an_installation_decides_which_engines_it_has() -> None:
     assert refusals(run(engine={"name": "sglang", "image": "s"}, models=[{"name": "a/b"}]), limits=ALL) == []
 
 
+def test_an_engine_has_one_access_token() -> None:
+    def models(*keys: str) -> list[dict[str, Any]]:
+        return [{"name": "a/b", "tokenSecretRef": {"name": "hub", "key": key}} for key in keys]
+
+    vllm = {"name": "vllm", "image": "v"}
+    assert refusals(run(engine=vllm, models=models("token", "token")), limits=ALL) == []
+    (found,) = refusals(run(engine=vllm, models=models("token", "other")), limits=ALL)
+    assert found.startswith("models: the engine takes one access token")
+
+
 def test_every_fault_is_named_at_once() -> None:
     spec = run(
         models=[{"name": "a/b"}], capture=decode(sizes=[1, 1]), storage={"s3": {"bucket": "b-1", "prefix": ".."}}
