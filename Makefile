@@ -70,6 +70,6 @@ cluster-down: ## stop it and remove what it mounted
 demo: ## a ProfileRun on a local cluster, its 32 traces in ./demo-out
 	examples/demo
 run-local: venv-torch ## the same engine, capture, collector and finish as local processes: no Kubernetes, no root
-	$(TORCH_VENV)/bin/shapetrace run-local examples/quickstart.yaml --out run-local-out
+	$(TORCH_VENV)/bin/shapetrace run-local examples/quickstart.yaml --out run-local-out --replace
 clean: ## remove the environments and outputs of this folder (not the cache)
 	rm -rf $(VENV) $(TORCH_VENV) demo-out run-local-out test-logs
