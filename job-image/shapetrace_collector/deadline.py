@@ -8,8 +8,9 @@ from shapetrace_contract.settings import Limits
 PARTS_SECONDS = 5.0
 """Kept for writing the parts: the launcher waits for them, and at the end of its grace the pod is killed."""
 _LAUNCHER_KILL_SECONDS = 10.0
-_LAUNCHER_KILL_SHARE = 0.25
-"""A launcher that is told to stop kills the engine within min(10 s, grace/4): that much of the grace is gone."""
+_QUARTER = 0.25
+"""A launcher that is told to stop kills the engine within min(10 s, grace/4), so that much of the grace is gone when it
+writes stopped.json; and it waits for us until a quarter of the grace is left."""
 
 
 def last_moment(
@@ -21,9 +22,12 @@ def last_moment(
         moments.append(stopped_at + limits.uploadTimeoutSeconds)
         if stopped_reason == Reason.STOPPED.value:
             grace = limits.disruptionGraceSeconds
-            moments.append(stopped_at + grace - min(_LAUNCHER_KILL_SECONDS, grace * _LAUNCHER_KILL_SHARE))
+            moments.append(stopped_at + grace - min(_LAUNCHER_KILL_SECONDS, grace * _QUARTER))
     if terminated_at is not None:
-        moments.append(terminated_at + limits.disruptionGraceSeconds)
+        # our SIGTERM comes when the launcher has ended. Without stopped.json it died, and the whole grace is ours; with
+        # it, the pod may have been deleted while the launcher waited for us
+        share = 1.0 if stopped_at is None else _QUARTER
+        moments.append(terminated_at + limits.disruptionGraceSeconds * share)
     return min(moments, default=None)
 
 

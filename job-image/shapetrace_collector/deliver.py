@@ -10,7 +10,7 @@ from typing import Any
 from shapetrace_contract.settings import RunId
 from shapetrace_traces.store import ObjectExists, Store, StoreUnreachable
 
-from shapetrace_collector.files import open_regular
+from shapetrace_collector.files import NotRegularError, open_regular
 from shapetrace_collector.pack import Packed, pack
 from shapetrace_collector.record import Record
 
@@ -64,6 +64,8 @@ class Deliver:
             stream = open_regular(path)
         except FileNotFoundError:
             raise Refused("the trace's file is gone") from None
+        except NotRegularError as error:
+            raise Refused(str(error)) from None
         with stream:
             index = self._indexes.get(path)
             if index is None:  # it runs beside compressing and uploading

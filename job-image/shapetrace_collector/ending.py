@@ -114,9 +114,11 @@ class Ending:
             LOG.info("the engine left no log")
         except ObjectExists:
             LOG.info("%s is stored already", key)
-        except (StoreError, OSError) as error:
+        except StoreError as error:
             LOG.warning("%s is not stored: %s", key, error)
             return False
+        except OSError as error:
+            LOG.warning("%s is not stored: the log cannot be read: %s", key, error)
         self._log_written = True
         return True
 

@@ -6,9 +6,11 @@ credential, and have it uploaded), only regular files are read, and every read h
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,18 +21,31 @@ MAX_DEPTH = 32
 """Nesting of a record; those seen have five levels."""
 
 
+class NotRegularError(OSError):
+    """Something else than a regular file in a real folder."""
+
+
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file; OSError for anything else, also where its folder is a symbolic link."""
+    """Open a regular file; :class:`NotRegularError` for anything else, also where its folder is a symbolic link."""
+    try:
+        descriptor = _open(path)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            raise NotRegularError(f"{path.name} is no regular file in a real folder") from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegularError(f"{path.name} is no regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _open(path: Path) -> int:
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         # O_NONBLOCK: opening a named pipe would wait for its writer for ever
-        descriptor = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        return os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     finally:
         os.close(folder)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path} is no regular file")
-    return os.fdopen(descriptor, "rb")
 
 
 def read_object(path: Path, limit_bytes: int = MAX_RECORD_BYTES) -> dict[str, Any] | None:
@@ -46,6 +61,27 @@ def read_object(path: Path, limit_bytes: int = MAX_RECORD_BYTES) -> dict[str, An
     if value is None:
         raise ValueError(f"{path.name} holds no JSON object")
     return value
+
+
+class Whole:
+    """A small file that is replaced as a whole now and then; it is read again only when it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._signature: tuple[int, int, int] | None = None
+        self._value: dict[str, Any] | None = None
+
+    def read(self) -> dict[str, Any] | None:
+        """The object; None while there is no such file. ValueError or OSError otherwise."""
+        try:
+            seen = self._path.lstat()
+        except FileNotFoundError:
+            return self._value
+        signature = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+        if signature != self._signature:
+            self._value = read_object(self._path)
+            self._signature = signature
+        return self._value
 
 
 def parse_object(text: bytes) -> dict[str, Any] | None:
@@ -85,6 +121,8 @@ class Tail:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
+        self._too_long = False
+        """Inside a line over the limit: it is dropped in pieces, and counts once, as unreadable."""
 
     def read(self) -> list[dict[str, Any] | None]:
         """The lines that are new since the last call; None for a line that is no JSON object."""
@@ -97,15 +135,14 @@ class Tail:
         except FileNotFoundError:
             return []
 
-    def _lines(self, stream: BinaryIO) -> list[dict[str, Any] | None]:
-        found = []
-        while line := stream.readline(MAX_RECORD_BYTES):
-            if not line.endswith(b"\n"):
-                if len(line) < MAX_RECORD_BYTES:
-                    break
-                while line and not line.endswith(b"\n"):  # over the limit: dropped whole, and counted as unreadable
-                    self._offset += len(line)
-                    line = stream.readline(MAX_RECORD_BYTES)
-            self._offset += len(line)
-            found.append(parse_object(line))
-        return found
+    def _lines(self, stream: BinaryIO) -> Iterator[dict[str, Any] | None]:
+        while piece := stream.readline(MAX_RECORD_BYTES):
+            ended = piece.endswith(b"\n")
+            if not ended and len(piece) < MAX_RECORD_BYTES:
+                if self._too_long:
+                    self._offset += len(piece)
+                return
+            self._offset += len(piece)
+            if ended:
+                yield None if self._too_long else parse_object(piece)
+            self._too_long = not ended

@@ -1,4 +1,4 @@
-"""Indexing traces in a helper process, bounded in memory, time and size of the answer."""
+"""Indexing traces in helper processes, bounded in memory, time and size of the answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from shapetrace_traces.index import index_trace
+
+from shapetrace_collector.budget import Budget
 
 LOG = logging.getLogger("shapetrace.collector")
 
@@ -26,9 +28,13 @@ FIRST_SECONDS = 30.0
 SECONDS_PER_MEGABYTE = 1.0
 """A plain JSON reader does 19 MB/s on a quiet core: this leaves room for a machine that is busy with the engine."""
 LONGEST_SECONDS = 300.0
+MEMORY_PER_BYTE = 16
+"""Of the trace. A plain JSON reader takes 5.5 times it, bytes and text are held beside, and odd JSON takes more."""
+FIRST_MEMORY_BYTES = 32 * 1024**2
+LARGE_RAW_BYTES = 16 * 1024**2
+"""After a trace above this a worker is ended: an interpreter hardly gives memory back."""
 _SLICE_SECONDS = 0.25
-_NO_LIMIT_BYTES = 2 * 1024**3
-_SMALLEST_BYTES = 256 * 1024**2
+_NO_LIMIT_BYTES = 4 * 1024**3
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -37,15 +43,14 @@ def failed(error: str) -> dict[str, Any]:
     return {**index_trace(b""), "error": error}
 
 
-def memory_limit_bytes(workers: int, files: tuple[str, ...] = _CGROUP_LIMITS) -> int:
-    """What one worker may take: half of the container's limit, shared; 2 GiB where there is none."""
+def memory_budget_bytes(files: Sequence[str] = _CGROUP_LIMITS) -> int:
+    """What all workers may take together: half of the container's limit; of 4 GiB where there is none."""
     for name in files:
         try:
-            limit = int(Path(name).read_text())
+            return min(_NO_LIMIT_BYTES, int(Path(name).read_text())) // 2
         except (OSError, ValueError):  # cgroup v2 spells no limit "max"
             continue
-        return min(_NO_LIMIT_BYTES, max(_SMALLEST_BYTES, limit // 2 // workers))
-    return _NO_LIMIT_BYTES
+    return _NO_LIMIT_BYTES // 2
 
 
 def worker_count() -> int:
@@ -56,22 +61,31 @@ def worker_count() -> int:
 class Indexer:
     """A few worker processes, started when they are needed and started again when they die."""
 
-    def __init__(self, environment: Mapping[str, str], workers: int | None = None) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *,
+        workers: int | None = None,
+        memory_bytes: int | None = None,
+        command: Sequence[str] = (sys.executable, "-m", "shapetrace_collector.index_worker"),
+        first_seconds: float = FIRST_SECONDS,
+    ) -> None:
         count = workers or worker_count()
-        self._command = [sys.executable, "-m", "shapetrace_collector.index_worker", str(memory_limit_bytes(count))]
+        self._command = list(command)
+        self._first_seconds = first_seconds
         # no credential, nothing of ours: only what starts a Python
         kept = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "HOME", "USER", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
         self._environment = {name: environment[name] for name in kept if name in environment}
-        self._idle: queue.SimpleQueue[subprocess.Popen[bytes] | None] = queue.SimpleQueue()
+        self._memory = Budget(memory_bytes or memory_budget_bytes())
+        self._workers: queue.SimpleQueue[subprocess.Popen[bytes] | None] = queue.SimpleQueue()
         for _ in range(count):
-            self._idle.put(None)
+            self._workers.put(None)
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="index")
         self._hurry = threading.Event()
 
     def start(self, path: Path, raw_bytes: int) -> Callable[[], dict[str, Any]]:
         """Begin; the function that comes back waits for the index, and never raises."""
-        future = self._pool.submit(self._index, path, raw_bytes)
-        return future.result
+        return self._pool.submit(self._index, path, raw_bytes).result
 
     def hurry(self, on: bool) -> None:
         """While the time is over, indexes under way, and those to come, end with an error at once."""
@@ -81,41 +95,45 @@ class Indexer:
         """End the workers."""
         self._hurry.set()
         self._pool.shutdown(wait=True)
-        while not self._idle.empty():
-            _end(self._idle.get())
+        while not self._workers.empty():
+            _end(self._workers.get())
 
     def _index(self, path: Path, raw_bytes: int) -> dict[str, Any]:
-        worker = self._idle.get()
-        try:
-            if self._hurry.is_set():
-                return failed("no time was left to index the trace")
-            if worker is None or worker.poll() is not None:
-                worker = self._spawn()
-            limit = min(LONGEST_SECONDS, FIRST_SECONDS + SECONDS_PER_MEGABYTE * raw_bytes / 1e6)
-            answer = self._ask(worker, path, limit)
-            if answer is not None:
+        with self._memory.take(FIRST_MEMORY_BYTES + MEMORY_PER_BYTE * raw_bytes) as memory_bytes:
+            worker = self._workers.get()
+            answer: dict[str, Any] | None = None
+            try:
+                if self._hurry.is_set():
+                    return failed("no time was left to index the trace")
+                if worker is None or worker.poll() is not None:
+                    _end(worker)
+                    worker = self._spawn()
+                limit = min(LONGEST_SECONDS, self._first_seconds + SECONDS_PER_MEGABYTE * raw_bytes / 1e6)
+                answer = self._ask(worker, {"path": str(path), "memoryBytes": memory_bytes}, limit)
+                if answer is None:
+                    LOG.warning("%s is not indexed: the indexer died, or needed more than %.0f s", path.name, limit)
+                    return failed("the trace could not be indexed within the collector's time and memory")
                 return answer
-            LOG.warning("%s is not indexed: the indexer died, or took longer than %.0f s", path.name, limit)
-            _end(worker)
-            worker = None
-            return failed("the trace could not be indexed within the collector's time and memory")
-        except OSError as error:
-            _end(worker)
-            worker = None
-            return failed(f"the indexer does not run: {error}")
-        finally:
-            self._idle.put(worker)
+            except OSError as error:
+                return failed(f"the indexer does not run: {error}")
+            finally:
+                if answer is None or raw_bytes > LARGE_RAW_BYTES:
+                    _end(worker)
+                    worker = None
+                self._workers.put(worker)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - our own module
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment, bufsize=0
         )
 
-    def _ask(self, worker: subprocess.Popen[bytes], path: Path, limit_seconds: float) -> dict[str, Any] | None:
+    def _ask(
+        self, worker: subprocess.Popen[bytes], request: Mapping[str, Any], limit_seconds: float
+    ) -> dict[str, Any] | None:
         """The answer; None where the worker is of no more use."""
         assert worker.stdin is not None
         assert worker.stdout is not None
-        worker.stdin.write(json.dumps({"path": str(path)}).encode() + b"\n")
+        worker.stdin.write(json.dumps(request).encode() + b"\n")
         end, answer = monotonic() + limit_seconds, bytearray()
         while not answer.endswith(b"\n"):
             ready, _, _ = select.select([worker.stdout], [], [], _SLICE_SECONDS)

@@ -14,7 +14,7 @@ from shapetrace_contract.message import shorten
 from shapetrace_contract.progress import RankProgress
 from shapetrace_contract.reasons import RankState
 
-from shapetrace_collector.files import Tail, read_object
+from shapetrace_collector.files import Tail, Whole
 from shapetrace_collector.record import Record, is_trace_name, parse
 
 LOG = logging.getLogger("shapetrace.collector")
@@ -46,6 +46,9 @@ class Ledger:
         self._lock = threading.Lock()
         self._captures = Tail(self.folder / spool.CAPTURES)
         self._plans = Tail(self.folder / spool.PLAN)
+        # a script may start one process after the other, each of which writes these two again
+        self._done = Whole(self.folder / spool.DONE)
+        self._rank = Whole(self.folder / spool.RANK)
         self._files: set[str] = set()
         self._keys: set[str] = set()
         self._warned: set[str] = set()
@@ -64,8 +67,8 @@ class Ledger:
                 self.ended = ended
             return []
         # done.json before the lines: it tells how many there are
-        done = self.done or self._object(spool.DONE)
-        record = self.record or self._object(spool.RANK)
+        done = self._object(spool.DONE, self._done)
+        record = self._object(spool.RANK, self._rank)
         lines = [parse(self.rank, line) for line in self._lines(spool.CAPTURES, self._captures)]
         plan = [line for line in self._lines(spool.PLAN, self._plans) if line is not None]
         with self._lock:
@@ -93,9 +96,9 @@ class Ledger:
             return False
         return True
 
-    def _object(self, name: str) -> Mapping[str, Any] | None:
+    def _object(self, name: str, file: Whole) -> Mapping[str, Any] | None:
         try:
-            return read_object(self.folder / name)
+            return file.read()
         except (OSError, ValueError) as error:
             self._warn(name, error)
             return None
