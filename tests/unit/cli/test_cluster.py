@@ -50,7 +50,7 @@ def kubeconfig(answers: dict[str, tuple[int, Any]], tmp_path: Path) -> Iterator[
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         path = tmp_path / "kubeconfig"
         path.write_text(
