@@ -7,5 +7,5 @@ FROM ${BASE}
 RUN --mount=type=secret,id=apt-conf --mount=type=secret,id=apt-sources --mount=type=secret,id=ca \
     if [ -s /run/secrets/apt-conf ]; then export APT_CONFIG=/run/secrets/apt-conf; fi \
  && apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends ca-certificates python3 python3-numpy python3-torch \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/*
+ && rm -rf /usr/lib/libtorch-test /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/*
 USER 10001:10001

@@ -105,7 +105,7 @@ make_base() { # archive
 # What debootstrap leaves of this machine, and what a container has no use for.
 clean_base() { # root
   local root=$1
-  rm -rf "$root"/etc/{hostname,resolv.conf,hosts,machine-id} "$root"/var/{cache/apt,lib/apt/lists,log}/* "$root"/usr/share/{doc,man,info}/* \
+  rm -rf "$root"/etc/{hostname,resolv.conf,hosts,machine-id} "$root"/var/{cache/apt,lib/apt/lists,log}/* "$root"/usr/share/{doc,man,info,locale}/* \
     "$root"/etc/apt/sources.list "$root"/etc/apt/apt.conf.d/*proxy* "${root:?}"/dev/* "${root:?}"/tmp/*
   mkdir -p "$root"/var/cache/apt/archives/partial "$root"/var/lib/apt/lists/partial "$root"/etc/apt/sources.list.d
   printf '%s\n' "Types: deb" "URIs: http://deb.debian.org/debian" "Suites: $DEBIAN_SUITE $DEBIAN_SUITE-updates" "Components: main" \
@@ -130,7 +130,7 @@ build_image() { # name, tag, context folder, archive
   secrets=$(mktemp -d "$CACHE_DIR/tmp/secrets.XXXXXX")
   write_build_secrets "$secrets"
   for secret in apt-conf apt-sources pip-conf ca; do arguments+=(--secret "id=$secret,src=$secrets/$secret"); done
-  quietly "$CACHE_DIR/logs/image-$name.log" run_buildah bud --layers --pull=false --build-arg "BASE=$(base_image)" "${arguments[@]}" \
+  quietly "$CACHE_DIR/logs/image-$name.log" run_buildah bud --layers --force-rm --pull=false --build-arg "BASE=$(base_image)" "${arguments[@]}" \
     --file "$context/job-image/images/$name.Dockerfile" --tag "$tag" "$context"
   rm -rf "$secrets"
   write_archive "$tag" "$archive"
@@ -141,6 +141,13 @@ write_archive() { # image, archive
   rm -f "$2.new"
   quietly "$CACHE_DIR/logs/push.log" run_buildah push --quiet --compression-format zstd --compression-level 1 "$1" "oci-archive:$2.new:$1"
   mv "$2.new" "$2"
+}
+
+# A build that was ended leaves its working container, mounted.
+remove_working_containers() {
+  [[ -d $BUILDAH_DIR/storage ]] || return 0
+  run_buildah rm --all >/dev/null 2>&1 || true
+  unmount_below "$BUILDAH_DIR"
 }
 
 prune_build_store() {
@@ -157,7 +164,7 @@ prune_build_store() {
 }
 
 remove_build_store() {
-  run_buildah rm --all >/dev/null 2>&1 || true
+  remove_working_containers
   run_buildah rmi --all --force >/dev/null 2>&1 || true
   unmount_below "$BUILDAH_DIR"
   rm -rf "$BUILDAH_DIR"

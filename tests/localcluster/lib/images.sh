@@ -64,10 +64,12 @@ build_images() {
   local name sources
   mkdir -p "$BUILDAH_DIR/tmp" "$CACHE_DIR/tmp" "$CACHE_DIR/images"
   find "$CACHE_DIR/tmp" -mindepth 1 -maxdepth 1 -exec rm -rf {} + # of builds that were ended
+  remove_working_containers
   sources=$(mktemp -d "$CACHE_DIR/tmp/sources.XXXXXX")
   (copy_sources "$sources")
   for name in "${IMAGES[@]}"; do ensure_image "$name" "$sources"; done
   rm -rf "$sources"
+  remove_working_containers
 }
 
 # Builds the archive unless it exists, and remembers the reference.
