@@ -46,6 +46,7 @@ class Capture(AbstractContextManager["Capture"]):
         self._capture_span = capture_span
         self._known = known
         self._state = state
+        self._torch: Any = None
         self._window: Window | None = None
         self._error: str | None = None
         self._forwards = 0
@@ -77,9 +78,11 @@ class Capture(AbstractContextManager["Capture"]):
             if rows is not None:
                 self._rows.append(int(rows(*args, **kwargs)))
             else:
-                first = next((value.shape for value in (*args, *kwargs.values()) if hasattr(value, "shape")), None)
-                self._rows.append(int(first[0]) if first else None)
-            self._in_stream_capture.append(device.is_capturing(self._session.torch))
+                for value in (*args, *kwargs.values()):
+                    if hasattr(value, "shape"):
+                        self._rows.append(int(value.shape[0]) if len(value.shape) else None)
+                        break
+            self._in_stream_capture.append(device.is_capturing(self._torch))
         except Exception as error:
             self._session.fault("a witness", error)
 
@@ -110,11 +113,11 @@ class Capture(AbstractContextManager["Capture"]):
     def _open(self) -> None:
         session = self._session
         self._mark = session.clock()
+        torch = self._torch = session.torch
         self._error = session.begin(self)
         self._lap("room")
         if self._error:
             return
-        torch = session.torch
         device.synchronise(torch)
         self._graphs_before = session.graphs.all
         window = Window(torch, session.options)
@@ -127,11 +130,14 @@ class Capture(AbstractContextManager["Capture"]):
         value = metadata(self._shape.to_json(), self._shape.tag, session.rank.rank, STAGE, self._shape.epoch)
         window.open(spans, value)
         self._window = window
-        self._lap("start")
+        # not by _lap: every call from here on is in the trace
+        opened = session.clock()
+        self._times["start"], self._mark = round(opened - self._mark, 6), opened
 
     def _close(self, error: BaseException | None) -> None:
         window, self._window = self._window, None
-        self._lap("window")
+        closing = self._session.clock()
+        self._times["window"], self._mark = round(closing - self._mark, 6), closing
         if window is not None:
             try:
                 window.close()

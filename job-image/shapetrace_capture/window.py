@@ -27,6 +27,7 @@ OWN_FRAMES = frozenset(
         ("capture.py", "_open"),
         ("capture.py", "_close"),
         ("capture.py", "_note"),
+        ("capture.py", "watch"),
         ("capture.py", "watched"),
         ("device.py", "is_capturing"),
         ("graphs.py", "_note"),
@@ -65,7 +66,7 @@ class Window:
         self._torch = torch
         activity = torch.profiler.ProfilerActivity
         activities = [activity.CPU, activity.CUDA] if torch.cuda.is_initialized() else [activity.CPU]
-        self.profile = torch.profiler.profile(
+        self.profile: Any = torch.profiler.profile(
             activities=activities,
             record_shapes=options.record_shapes,
             with_stack=options.stacks,
@@ -99,7 +100,8 @@ class Window:
     def save(self, path: Path) -> int:
         """Write the trace by temporary name + rename; its size in bytes. :class:`WindowError` if it is not whole.
 
-        Kineto does not report a failed write (a full spool), so the end of the file is looked at.
+        Kineto does not report a failed write (a full spool), so the end of the file is looked at; and it keeps that file
+        open, and its space taken, until the result is freed.
         """
         part = spool.temporary(path)
         try:
@@ -107,6 +109,7 @@ class Window:
             raw_bytes = _whole_json_bytes(part)
             part.replace(path)
         except BaseException as error:
+            self.profile = None
             for left in path.parent.glob(f"{part.name}*"):
                 left.unlink(missing_ok=True)
             raise WindowError(f"the trace could not be written: {error}") from error
