@@ -100,20 +100,21 @@ class Window:
     def save(self, path: Path) -> int:
         """Write the trace by temporary name + rename; its size in bytes. :class:`WindowError` if it is not whole.
 
-        Kineto does not report a failed write (a full spool), so the end of the file is looked at; and it keeps that file
-        open, and its space taken, until the result is freed.
+        Kineto does not report a failed write (a full spool), so the end of the file is looked at. It keeps the failed
+        file open, and its space taken, until the result is freed: hence no traceback here that would hold the result.
         """
         part = spool.temporary(path)
         try:
             self.profile.export_chrome_trace(str(part))
             raw_bytes = _whole_json_bytes(part)
             part.replace(path)
-        except BaseException as error:
-            self.profile = None
-            for left in path.parent.glob(f"{part.name}*"):
-                left.unlink(missing_ok=True)
-            raise WindowError(f"the trace could not be written: {error}") from error
-        return raw_bytes
+            return raw_bytes
+        except Exception as error:
+            fault = str(error)
+        self.profile = None
+        for left in path.parent.glob(f"{part.name}*"):
+            left.unlink(missing_ok=True)
+        raise WindowError(f"the trace could not be written: {fault}")
 
 
 def _whole_json_bytes(path: Path) -> int:
