@@ -11,6 +11,8 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from shapetrace_operator.settings import Settings
 
+USER_AGENT = "shapetrace-operator"
+"""What audit logs show beside the field manager."""
 CONNECTIONS = 32
 """Workers, watches and lists of one process; more would only queue at the API server."""
 
@@ -29,7 +31,9 @@ async def client(settings: Settings) -> ApiClient:
     configuration.connection_pool_maxsize = CONNECTIONS
     # the work queue tries again; a hidden second try would also hide that an answer was lost
     configuration.retries = None
-    return ApiClient(configuration=configuration)
+    made = ApiClient(configuration=configuration)
+    made.user_agent = USER_AGENT
+    return made
 
 
 def login(kubeconfig: str | None, address: str, **kwargs: Any) -> kopf.ConnectionInfo | None:

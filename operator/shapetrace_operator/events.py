@@ -64,12 +64,13 @@ class EventReader:
 
 
 def stuck_on(observed: Observed) -> tuple[str, datetime | None] | None:
-    """The object whose events matter: a capture Job without a pod, or a placed pod in which nothing has started."""
+    """The object whose events matter: a Job without a pod, or a placed pod in which nothing has started."""
     attempt = observed.newest_attempt
-    job = observed.capture_job(attempt)
+    finishes = observed.finish_jobs(attempt)
+    job = finishes[-1] if finishes else observed.capture_job(attempt)
     if job is None or job.over or job.deleting or job.suspended:
         return None
-    pods = observed.capture_pods(attempt)
+    pods = [pod for pod in observed.pods if pod.job == job.uid]
     if not pods:
         return job.uid, job.started or job.created
     for pod in pods:

@@ -151,7 +151,7 @@ def _inject(defaults: Defaults) -> Object:
 def _collector(run: Object, spec: ProfileRunSpec, attempt: int, defaults: Defaults) -> Object:
     """A native sidecar: started before the engine, restarted by the kubelet, ended after it.
 
-    Without a startup probe: the engine takes seconds to load, and the spool keeps what comes before the collector is up.
+    Without a startup probe: the engine takes seconds to load, and the spool keeps what comes before that.
     """
     s3 = spec.storage.s3
     return {

@@ -21,4 +21,4 @@ class Defaults:
     spool_bytes: int = 1 * GIB
     """Room for raw traces between capture and upload: a trace of a large model is 100 to 300 MiB raw."""
     shm_bytes: int = 1 * GIB
-    """/dev/shm for NCCL, RCCL and the loaders of engines; Kubernetes' own 64 MiB stop tensor parallel engines."""
+    """Shared memory for NCCL, RCCL and the loaders of engines; Kubernetes' own 64 MiB stop tensor parallel engines."""

@@ -20,7 +20,9 @@ GRACE_SECONDS = 5
 """A finish that is stopped loses nothing: the next one does the same."""
 
 
-def finish_job(run: Object, spec: ProfileRunSpec, attempt: int, number: int, retries: int, defaults: Defaults) -> Object:
+def finish_job(
+    run: Object, spec: ProfileRunSpec, attempt: int, number: int, retries: int, defaults: Defaults
+) -> Object:
     """Finish ``number`` (from 1) of an attempt."""
     labels = metadata.labels(run, spec, attempt, names.ROLE_FINISH)
     marks = {ANNOTATION_FINISH: str(number), ANNOTATION_RETRIES: str(retries)}

@@ -7,6 +7,7 @@ cannot heal by itself ends the attempt soon, so that others get them.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shapetrace_api.status import ConditionType
@@ -14,11 +15,11 @@ from shapetrace_contract import names
 from shapetrace_contract.reasons import Reason
 
 from shapetrace_operator.decide.model import Attempt
-from shapetrace_operator.observe import Container, Pod
+from shapetrace_operator.observe import Container, Event, Job, Pod
 
 REFUSED_GRACE_SECONDS = 20
 """Never pulled, an invalid name, refused by Pod Security: only the run or the cluster's policy can change it."""
-MISSING_GRACE_SECONDS = 40
+MISSING_GRACE_SECONDS = 30
 """A missing Secret or ConfigMap: what is applied together with the run arrives within seconds. The pod holds its
 devices meanwhile, which have to be free again within a minute."""
 PULL_GRACE_SECONDS = 300
@@ -27,6 +28,16 @@ PULL_GRACE_SECONDS = 300
 _NEVER_PULLED = {"ErrImageNeverPull", "InvalidImageName"}
 _PULLING = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed"}
 _CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_ORDER = (
+    names.CONTAINER_PREFLIGHT,
+    names.CONTAINER_INJECT,
+    names.CONTAINER_COLLECTOR,
+    names.CONTAINER_ENGINE,
+    names.CONTAINER_FINISH,
+)
+_TRY = re.compile(r"^(Error creating: )?(pods \"[^\"]*\" is forbidden: )?")
+_BACK_OFF = re.compile(r"^Back-off pulling image \"[^\"]*\": [A-Za-z]+: ")
+"""The kubelet says in turn that it failed and that it waits, with the same cause in both."""
 _NOT_FOUND = re.compile(r"(secret|configmap|persistentvolumeclaim|serviceaccount)s? \\?\"[^\"]*\\?\" not found", re.I)
 
 
@@ -45,25 +56,32 @@ class Blocker:
 
 def find(attempt: Attempt) -> Blocker | None:
     """What keeps the attempt from starting; None where nothing does, or nothing is known yet."""
-    pods = [pod for pod in attempt.pods if not pod.over]
+    return of_job(attempt.job, attempt.pods, attempt.observed.events)
+
+
+def of_job(job: Job | None, pods: Sequence[Pod], events: Sequence[Event]) -> Blocker | None:
+    """The same of any Job of ours: its pods, and the events about it or them."""
     if not pods:
-        return _no_pod(attempt) if attempt.job is not None and not attempt.pods else None
+        return _no_pod(events) if job is not None else None
     for pod in pods:
+        if pod.over:
+            continue
         if not pod.scheduled:
             return _unscheduled(pod)
-        blocked = next((found for item in _started_in_order(pod) if (found := _waiting(item)) is not None), None)
-        blocked = blocked or _mount(attempt, pod)
+        blocked = next((found for item in _in_order(pod) if (found := _waiting(item)) is not None), None)
+        blocked = blocked or _mount(pod, events)
         if blocked is not None:
             return blocked
     return None
 
 
-def _no_pod(attempt: Attempt) -> Blocker | None:
+def _no_pod(events: Sequence[Event]) -> Blocker | None:
     """Quota and admission refuse pods silently: only Events of the Job tell."""
-    events = [event for event in attempt.observed.events if event.reason == "FailedCreate"]
-    if not events:
+    refused = [event for event in events if event.reason == "FailedCreate"]
+    if not refused:
         return None
-    text = events[-1].message.removeprefix("Error creating: ")
+    # each try names another pod; the text has to stay the same for the status to stay the same
+    text = _TRY.sub("", refused[-1].message)
     if "exceeded quota" in text or "must specify limits" in text:
         return Blocker(
             ConditionType.SCHEDULED,
@@ -77,12 +95,10 @@ def _no_pod(attempt: Attempt) -> Blocker | None:
             f"Pod Security refuses the pod: {text}; change spec.pod or the namespace's policy",
             REFUSED_GRACE_SECONDS,
         )
-    grace_seconds = MISSING_GRACE_SECONDS if _NOT_FOUND.search(text) else None
     return Blocker(
         ConditionType.SCHEDULED,
         Reason.ADMISSION_REFUSED,
         f"admission refuses the pod: {text}; look at spec.pod (serviceAccountName, priorityClassName) and webhooks",
-        grace_seconds,
     )
 
 
@@ -92,13 +108,13 @@ def _unscheduled(pod: Pod) -> Blocker | None:
     return Blocker(
         ConditionType.SCHEDULED,
         Reason.UNSCHEDULABLE,
-        f"no node takes the pod: {pod.unschedulable} Look at spec.accelerator, spec.parallelism and spec.pod",
+        f"no node takes the pod: {pod.unschedulable.rstrip('. ')}; "
+        "look at spec.accelerator, spec.parallelism and spec.pod",
     )
 
 
-def _started_in_order(pod: Pod) -> list[Container]:
-    order = (names.CONTAINER_PREFLIGHT, names.CONTAINER_INJECT, names.CONTAINER_COLLECTOR, names.CONTAINER_ENGINE)
-    return [pod.container(name) for name in order]
+def _in_order(pod: Pod) -> list[Container]:
+    return [pod.containers[name] for name in _ORDER if name in pod.containers]
 
 
 def _waiting(container: Container) -> Blocker | None:
@@ -119,8 +135,8 @@ def _waiting(container: Container) -> Blocker | None:
         return Blocker(
             condition,
             Reason.IMAGE_PULL_FAILED,
-            f"the image {container.image or '?'} of container {container.name} cannot be pulled "
-            f"({container.reason}): {container.message}; {fix}",
+            f"the image {container.image or '?'} of container {container.name} cannot be pulled: "
+            f"{_BACK_OFF.sub('', container.message) or container.reason}; {fix}",
             REFUSED_GRACE_SECONDS if never else PULL_GRACE_SECONDS,
         )
     if container.reason in _CONFIG:
@@ -134,14 +150,13 @@ def _waiting(container: Container) -> Blocker | None:
     return None
 
 
-def _mount(attempt: Attempt, pod: Pod) -> Blocker | None:
+def _mount(pod: Pod, events: Sequence[Event]) -> Blocker | None:
     if any(item.started is not None for item in pod.containers.values()):
         return None
-    kinds = ("FailedMount", "FailedAttachVolume")
-    events = [event for event in attempt.observed.events if event.reason in kinds]
-    if not events:
+    failed = [event for event in events if event.reason in ("FailedMount", "FailedAttachVolume")]
+    if not failed:
         return None
-    text = events[-1].message
+    text = failed[-1].message
     return Blocker(
         ConditionType.STORAGE_READY,
         Reason.MOUNT_FAILED,

@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from shapetrace_api.status import ConditionStatus, ConditionType
 from shapetrace_contract import names
 from shapetrace_contract.message import shorten
 from shapetrace_contract.reasons import Reason, Verdict, exit_code
 
+from shapetrace_operator import conditions
 from shapetrace_operator.build.finish import finish_job
+from shapetrace_operator.decide import blockers
 from shapetrace_operator.decide.attempts import REFUSED_RETRY_SECONDS
 from shapetrace_operator.decide.model import Attempt
-from shapetrace_operator.observe import Container, Refusal
+from shapetrace_operator.observe import Container, Job, Refusal
 
 MAX_FINISHES = 3
 
@@ -48,6 +51,7 @@ def decide(attempt: Attempt) -> Result | None:
     jobs = attempt.observed.finish_jobs(attempt.number)
     last = jobs[-1] if jobs else None
     if last is not None and not last.over:
+        _show_blocker(attempt, last)
         return None
     number = last.number if last is not None else 0
     if number >= MAX_FINISHES:
@@ -61,6 +65,20 @@ def decide(attempt: Attempt) -> Result | None:
         case.run, attempt.spec, attempt.number, number + 1, attempt.retries_used, case.defaults
     )
     return None
+
+
+def _show_blocker(attempt: Attempt, job: Job) -> None:
+    """A finish that cannot start says why; its Job's deadline ends the wait."""
+    pods = [pod for pod in attempt.observed.finish_pods(attempt.number) if pod.job == job.uid]
+    blocker = blockers.of_job(job, pods, attempt.observed.events)
+    known = conditions.get(attempt.status, ConditionType.SUCCEEDED)
+    if known is None or known.reason == Reason.SUSPENDED.value:
+        return
+    if blocker is not None:
+        message = f"the finish waits: {blocker.message}"
+        attempt.draft.condition(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, blocker.reason.value, message)
+    elif known.reason != conditions.WAITING:
+        attempt.draft.condition(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, conditions.WAITING)
 
 
 def _refused(attempt: Attempt, refusal: Refusal) -> Result | None:

@@ -78,15 +78,16 @@ def preflight_passed(attempt: Attempt) -> bool | None:
     """Whether the attempt has a claim, so that there may be something to finish; None where nobody can tell."""
     if conditions.is_true(attempt.status, ConditionType.STORAGE_READY):
         return True
-    pods = attempt.pods
-    if not pods:
-        stopped = attempt.status.failure
-        # stopped by us before a pod was ever started
-        return False if stopped is not None and stopped.reason in _BEFORE_START else None
-    answers = [_pod_passed(pod) for pod in pods]
+    answers = [_pod_passed(pod) for pod in attempt.pods]
     if True in answers:
         return True
-    return None if None in answers else False
+    # a pod that is deleted before its first container starts is given an exit code that says nothing
+    cause, storage = attempt.status.failure, conditions.get(attempt.status, ConditionType.STORAGE_READY)
+    if (cause is not None and cause.reason in _BEFORE_START) or (
+        storage is not None and storage.reason in _BEFORE_START
+    ):
+        return False
+    return None if None in answers or not answers else False
 
 
 _BEFORE_START = {

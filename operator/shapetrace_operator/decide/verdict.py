@@ -107,7 +107,7 @@ def _counted(attempt: Attempt, good: bool) -> None:
     for kind, (count, word) in counts.items():
         reached = expected is not None and count >= expected and (expected > 0 or good)
         value = ConditionStatus.TRUE if reached else ConditionStatus.FALSE
-        message = f"{count} of {'an unknown number' if expected is None else expected}"
+        message = f"{count} of {expected}" if expected is not None else f"{count}" if count else ""
         draft.condition(kind, value, word if reached else reason, message)
     for kind in (ConditionType.SCHEDULED, ConditionType.STORAGE_READY):
         known = conditions.get(status, kind)
