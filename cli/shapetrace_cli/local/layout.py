@@ -86,6 +86,8 @@ def environments(file: RunFile, layout: Layout, base: Mapping[str, str]) -> dict
         names.CONTAINER_COLLECTOR: {**spool, **run, **store, **engine, **limits, **identity},
         names.CONTAINER_FINISH: {**run, **store, **engine, **capture, **limits, **identity},
         names.CONTAINER_ENGINE: {
+            # torch makes this folder at import, by default beside everybody's temporary files
+            "TORCHINDUCTOR_CACHE_DIR": clean.get("TORCHINDUCTOR_CACHE_DIR") or str(layout.payload.parent / "inductor"),
             **_user_variables(file),
             **spool,
             **run,
