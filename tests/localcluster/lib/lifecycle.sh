@@ -20,10 +20,6 @@ dead_processes() {
 }
 
 bring_up() {
-  check_machine
-  check_packages
-  refuse_if_problems "run the local cluster"
-  require_binaries
   if any_alive; then join; else start_fresh; fi
 }
 

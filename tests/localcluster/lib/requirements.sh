@@ -39,7 +39,9 @@ has_capability() { # bit
   (((0x$effective >> $1) & 1))
 }
 
+# Asked before a build too: ten minutes of compiling for a cluster that cannot run would be a poor joke.
 check_kernel() {
+  ((EUID == 0)) || return 0
   # Bits of linux/capability.h. CAP_SYS_RESOURCE (24) is not needed: containerd is told to live without it.
   has_capability 12 || problem "no CAP_NET_ADMIN: this container may not make a bridge; start it privileged, or use a VM"
   has_capability 21 || problem "no CAP_SYS_ADMIN: this container may not mount; start it privileged, or use a VM"
@@ -68,6 +70,7 @@ check_cgroups() {
 
 check_network() {
   local bridge=stprobe$$
+  if ! command -v ip >/dev/null || ! command -v iptables >/dev/null; then return; fi # build installs them, up asks again
   if ip link add "$bridge" type bridge 2>/dev/null; then
     ip link delete "$bridge"
   else
@@ -104,5 +107,6 @@ check_free() {
 
 # Who listens on a port of the loopback or of all addresses.
 port_holder() {
-  ss -H -ltnp "( sport = :$1 )" 2>/dev/null | awk '$4 ~ /^(127\.0\.0\.1|0\.0\.0\.0|\*|\[::\]|10\.244\.0\.1):/ {print $NF; exit}'
+  ss -H -ltnp "( sport = :$1 )" 2>/dev/null | awk '$4 ~ /^(127\.0\.0\.1|0\.0\.0\.0|\*|\[::\]|10\.244\.0\.1):/ {print $NF; exit}' |
+    sed 's/users:(("\([^"]*\)",pid=\([0-9]*\).*/\1 (process \2)/'
 }
