@@ -94,7 +94,9 @@ def find_failure(parts: Iterable[Part], verdicts: Verdicts, *, strict: bool) -> 
     if not causes:
         return None
     first = min(causes, key=lambda stopped: stopped["reason"] == Reason.STOPPED.value)
-    rank, code = first.get("rank"), first.get("exitCode")
+    rank, code, signal = (first.get(name) for name in ("rank", "exitCode", "signal"))
+    if not isinstance(code, int) and isinstance(signal, int):
+        code = -signal  # as Python and the launcher spell the end by a signal
     return Failure(
         reason=shorten(str(first["reason"]), 64),
         message=shorten(str(first.get("message") or "")),

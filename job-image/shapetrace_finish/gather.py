@@ -11,7 +11,7 @@ from typing import Any
 
 from shapetrace_contract import VERSION, keys
 from shapetrace_contract.tag import Shape, TagError
-from shapetrace_traces.index import UnreadableTraceError, index_trace, unpack
+from shapetrace_traces.index import TooLongTraceError, UnreadableTraceError, index_trace, unpack
 from shapetrace_traces.store import ObjectInfo, ObjectMissing, Store
 
 from shapetrace_finish.patience import Patience
@@ -25,6 +25,21 @@ MAX_REREAD_BYTES = 4 * 1024**3
 is listed without one."""
 MAX_REREAD_TRACE_BYTES = 512 * 1024**2
 """One trace is held in memory."""
+MAX_REINDEX_RAW_BYTES = 128 * 1024**2
+"""The JSON reader takes about eight times this; the finish has 2 GiB."""
+
+
+@dataclass
+class _Budget:
+    """What may still be read again."""
+
+    left_bytes: int = MAX_REREAD_BYTES
+
+    def take(self, size: int) -> bool:
+        if size > min(self.left_bytes, MAX_REREAD_TRACE_BYTES):
+            return False
+        self.left_bytes -= size
+        return True
 
 
 @dataclass
@@ -55,10 +70,13 @@ def gather(store: Store, uid: str, patience: Patience) -> Found:
             found.notes.append(f"{info.key} cannot be read; its traces are read again")
         else:
             parts[rank] = part
+    budget = _Budget()
+    for rank, part in parts.items():
+        parts[rank] = _indexed(part, store, patience, budget)
     for rank, stored in sorted(_traces(store, patience).items()):
         if rank not in parts:
             found.notes.append(f"rank {rank} left no part: {len(stored)} traces are read again")
-            parts[rank] = _recover(rank, stored, store, uid, patience)
+            parts[rank] = _recover(rank, stored, store, uid, patience, budget)
     found.parts = [parts[rank] for rank in sorted(parts)]
     return found
 
@@ -94,12 +112,30 @@ def _traces(store: Store, patience: Patience) -> dict[int, list[tuple[ObjectInfo
     return found
 
 
+def _indexed(part: Mapping[str, Any], store: Store, patience: Patience, budget: _Budget) -> Mapping[str, Any]:
+    """The part, with the traces indexed here that its collector had no time or no memory to index."""
+    traces = []
+    for entry in part["traces"]:
+        index = entry.get("index")
+        if isinstance(index, Mapping) and not index.get("error"):
+            traces.append(entry)
+            continue
+        again = {**entry, "dirty": list(entry.get("dirty") or ())}
+        _read_again(again, store, patience, budget)
+        traces.append(again)
+    return {**part, "traces": traces}
+
+
 def _recover(
-    rank: int, stored: list[tuple[ObjectInfo, re.Match[str]]], store: Store, uid: str, patience: Patience
+    rank: int,
+    stored: list[tuple[ObjectInfo, re.Match[str]]],
+    store: Store,
+    uid: str,
+    patience: Patience,
+    budget: _Budget,
 ) -> Mapping[str, Any]:
     """A part from the objects alone: they carry run, rank, tag and hash, and the trace itself says what it holds."""
     traces, orphans = [], []
-    left_bytes = MAX_REREAD_BYTES
     for info, match in stored:
         head = patience(lambda key=info.key: store.head(key))  # type: ignore[misc]
         try:
@@ -109,7 +145,7 @@ def _recover(
         if head is None or head.metadata.get("shapetrace-run", uid) != uid:
             orphans.append(info.key)
             continue
-        entry = {
+        entry: dict[str, Any] = {
             "key": info.key,
             "sha256": head.sha256,
             "bytes": info.bytes,
@@ -123,9 +159,7 @@ def _recover(
             "witnesses": {},
             "dirty": _metadata_faults(head.metadata, shape.tag, rank),
         }
-        if info.bytes <= min(left_bytes, MAX_REREAD_TRACE_BYTES):
-            left_bytes -= info.bytes
-            _reread(entry, info.key, store, patience)
+        _read_again(entry, store, patience, budget)
         if entry["sha256"] is None:  # too large to read, and the store tells no hash: it cannot be listed truly
             orphans.append(info.key)
             continue
@@ -151,9 +185,13 @@ def _metadata_faults(metadata: Mapping[str, str], tag: str, rank: int) -> list[s
     ]
 
 
-def _reread(entry: dict[str, Any], key: str, store: Store, patience: Patience) -> None:
+def _read_again(entry: dict[str, Any], store: Store, patience: Patience, budget: _Budget) -> None:
+    """Index what is stored, within the budget; a trace that is too long keeps its place and is marked unread."""
+    if not budget.take(entry["bytes"]):
+        entry["index"] = _unread(f"not read again: {entry['bytes']} stored bytes are too many")
+        return
     try:
-        body = patience(lambda: store.get(key))
+        body = patience(lambda: store.get(entry["key"]))
     except ObjectMissing:
         entry["dirty"].append("it vanished from the store")
         return
@@ -162,9 +200,15 @@ def _reread(entry: dict[str, Any], key: str, store: Store, patience: Patience) -
         entry["dirty"].append("its stored bytes are not those that were announced")
     entry["sha256"], entry["bytes"] = sha256, len(body)
     try:
-        raw = unpack(body)
+        raw = unpack(body, MAX_REINDEX_RAW_BYTES)
+    except TooLongTraceError as error:
+        entry["index"] = _unread(str(error))
     except UnreadableTraceError as error:
-        entry["dirty"].append(str(error))
-        return
-    entry["rawBytes"], entry["rawSha256"] = len(raw), hashlib.sha256(raw).hexdigest()
-    entry["index"] = index_trace(raw)
+        entry["index"] = {"v": VERSION, "error": str(error)}
+    else:
+        entry["rawBytes"], entry["rawSha256"] = len(raw), hashlib.sha256(raw).hexdigest()
+        entry["index"] = index_trace(raw)
+
+
+def _unread(why: str) -> dict[str, Any]:
+    return {"v": VERSION, "error": why, "unread": True}

@@ -38,6 +38,10 @@ class UnreadableTraceError(ValueError):
     """Not a trace; the text says why."""
 
 
+class TooLongTraceError(UnreadableTraceError):
+    """Perhaps a trace, but too long to be read here."""
+
+
 def index_trace(raw: bytes) -> dict[str, Any]:
     """Index a trace, plain or gzip.
 
@@ -80,11 +84,15 @@ def _empty(error: str | None) -> dict[str, Any]:
     }
 
 
-def unpack(raw: bytes) -> bytes:
-    """The plain JSON of a trace, gzip or not; :class:`UnreadableTraceError` for damaged gzip or a trace too long."""
+def unpack(raw: bytes, max_raw_bytes: int | None = None) -> bytes:
+    """The plain JSON of a trace, gzip or not.
+
+    :class:`UnreadableTraceError` for damaged gzip, :class:`TooLongTraceError` for more than ``max_raw_bytes``.
+    """
+    limit = MAX_RAW_BYTES if max_raw_bytes is None else max_raw_bytes
     if not raw.startswith(_GZIP_MAGIC):
-        if len(raw) > MAX_RAW_BYTES:
-            raise UnreadableTraceError(f"the trace has {len(raw)} bytes, {MAX_RAW_BYTES} are read")
+        if len(raw) > limit:
+            raise TooLongTraceError(f"the trace has {len(raw)} bytes, {limit} are read")
         return raw
     out = bytearray()
     rest = raw
@@ -96,8 +104,8 @@ def unpack(raw: bytes) -> bytes:
             except zlib.error as error:
                 raise UnreadableTraceError(f"damaged gzip: {error}") from None
             rest = unpacker.unconsumed_tail
-            if len(out) > MAX_RAW_BYTES:
-                raise UnreadableTraceError(f"the trace unpacks to more than {MAX_RAW_BYTES} bytes")
+            if len(out) > limit:
+                raise TooLongTraceError(f"the trace unpacks to more than {limit} bytes")
         if not unpacker.eof:
             raise UnreadableTraceError("the gzip stream ends early")
         rest = unpacker.unused_data

@@ -239,6 +239,35 @@ def test_the_rows_at_the_forward_call_are_evidence_where_no_shapes_were_recorded
     }
 
 
+def test_a_record_that_is_right_does_not_save_a_trace_that_is_another_s() -> None:
+    content = {1: 1, 2: 4, 4: 2, 8: 8}
+    entries = [
+        entry(shape(label), index([exact(1)], size), witnesses={"rows": label}) for label, size in content.items()
+    ]
+    assert holds(entries).keys() == {"DecodeRunner__bs_2", "DecodeRunner__bs_4"}
+
+
+def test_a_forward_call_with_other_rows_leaves_a_label_unproven() -> None:
+    seen = {1: 1, 2: 4, 4: 2, 8: 8}
+    entries = [entry(shape(size), index([exact(1)], size), witnesses={"rows": rows}) for size, rows in seen.items()]
+    assert [supports(entries)[shape(size).tag] for size in seen] == ["proven", "consistent", "consistent", "proven"]
+
+
+def test_the_forward_call_tells_sharded_rows_from_a_lost_size() -> None:
+    sizes = (2, 4, 8)
+    halved = {size: index([exact(1)], size // 2) for size in sizes}
+    sharded = [entry(shape(size), halved[size], witnesses={"rows": size}) for size in sizes]
+    assert set(supports(sharded).values()) == {"proven"}
+    lost = [entry(shape(size), halved[size], witnesses={"rows": size // 2}) for size in sizes]
+    assert set(supports(lost).values()) == {"consistent"}
+
+
+def test_the_forward_call_alone_proves_nothing() -> None:
+    nothing = {"v": 1, "error": None, "operators": {"aten::mm": 3}, "gemmRows": {}}
+    entries = [entry(shape(size), nothing, witnesses={"rows": size}) for size in (1, 2, 4)]
+    assert set(supports(entries).values()) == {"consistent"}
+
+
 def test_operators_that_disagree_leave_a_label_unproven() -> None:
     labels = {"a": 1, "b": 2, "c": 4}
     series = [Series("fits", {"a": 3, "b": 6, "c": 12}, 5), Series("fits another", {"a": 8, "b": 4, "c": 2}, 5)]

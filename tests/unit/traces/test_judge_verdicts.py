@@ -112,6 +112,18 @@ def test_mislabelled_goes_before_partial() -> None:
         ({"done": {"records": 4, "ok": False, "reason": "a fault"}}, "rank 0: its capture went wrong: a fault"),
         ({"done": {"records": 6, "ok": True}}, "rank 0: it recorded 6 captures, 4 reached the collector"),
         ({"missing": 2}, "rank 0: 2 captured traces were not stored in time"),
+        (
+            {
+                "traces": [entry(size) for size in (1, 2, 4)],
+                "lost": [{"tag": shape(8).tag, "error": "captured, but not stored before the time was over"}],
+                "missing": 1,
+            },
+            "rank 0: DecodeRunner__bs_8 was lost: captured, but not stored before the time was over",
+        ),
+        (
+            {"traces": [*(entry(size) for size in (1, 2, 4)), entry(8, error="tag and shape disagree")]},
+            "rank 0: DecodeRunner__bs_8 is dirty: tag and shape disagree",
+        ),
         ({"orphans": ["000004.json"]}, "rank 0: 1 trace files without a record: 000004.json"),
         (
             {"traces": [*(entry(size) for size in (1, 2, 4)), entry(8, dirty=["no graph capture began"])]},
@@ -139,6 +151,24 @@ def test_what_is_missing_makes_a_rank_partial_and_is_said(change: dict[str, Any]
     found = one(judge([part(**change)]))
     assert found.verdict is Verdict.PARTIAL
     assert reason in found.reasons
+
+
+def test_counters_tell_captured_from_stored_and_lost() -> None:
+    lost = [{"tag": shape(4).tag, "error": "not stored"}, {"tag": shape(8).tag, "error": "no room in the spool"}]
+    done = {"records": 5, "ok": True}  # one more than anybody saw
+    found = one(judge([part(traces=[entry(1), entry(2)], lost=lost, missing=2, done=done)]))
+    assert (found.expected, found.captured, found.uploaded, found.failed) == (4, 3, 2, 1)
+
+
+def test_a_trace_too_long_to_be_indexed_is_delivered_and_not_proven() -> None:
+    traces = [
+        *(entry(size) for size in (1, 2, 4)),
+        entry(8, index={"error": "too long", "unread": True, "metadata": None}),
+    ]
+    found = judge([part(traces=traces)])
+    assert one(found).verdict is Verdict.COMPLETE
+    assert found.unproven == ("traces/rank-00000/DecodeRunner__bs_8.json.gz",)
+    assert "too long to be indexed: DecodeRunner__bs_8" in found.reasons[0]
 
 
 def test_an_expected_rank_without_part_is_partial_and_named() -> None:

@@ -38,6 +38,11 @@ class Trace:
         return str(error) if error else None
 
     @property
+    def is_unread(self) -> bool:
+        """Whether nobody looked: stored and listed, but too long to be indexed. That is no fault of the trace."""
+        return self.index.get("unread") is True
+
+    @property
     def operators(self) -> Mapping[str, int]:
         """Operator -> calls; empty where the index has none."""
         return counts(self.index.get("operators"))
@@ -113,7 +118,7 @@ def read_trace(entry: Mapping[str, Any], rank: int) -> Trace | None:
         stage=str(entry.get("stage") or "capture"),
         epoch=shape.epoch,
         witnesses=witnesses if isinstance(witnesses, Mapping) else {},
-        dirty=texts(entry.get("dirty")),
+        dirty=texts(entry.get("dirty")) + ((str(entry["error"]),) if entry.get("error") else ()),
         index=index if isinstance(index, Mapping) else {},
         raw_sha256=raw if isinstance(raw, str) and raw else None,
     )

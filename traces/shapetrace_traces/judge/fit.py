@@ -45,6 +45,8 @@ class Fit:
     evidence: str
     holds: int | None = None
     """The size that a contradicted trace really holds."""
+    is_below: bool = False
+    """The rows fit exactly, and are fewer than the size in every product."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def _judge(
     more = f" and {len(fits) - 1} more" if len(fits) > 1 else ""
     claim = f"rows {shown.rows[trace]} = {factor} x {size} in {shown.name}{more}"
     if factor < 1:  # rows may be sharded; a lost first size looks the same
-        return Fit("consistent", f"{claim}, and no product has as many rows as the size")
+        return Fit("consistent", f"{claim}, and no product has as many rows as the size", is_below=True)
     return Fit("proven", claim)
 
 

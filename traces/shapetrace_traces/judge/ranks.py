@@ -61,11 +61,11 @@ def judge_rank(rank: int, part: Mapping[str, Any] | None, traces: Sequence[Trace
     planned = planned_tags(part)
     stored, lost = entries(part, "traces"), [item for item in entries(part, "lost") if _is_capture(item)]
     captures = [item for item in stored if _is_capture(item)]
-    missing = number(part.get("missing"))
+    unstored = _unstored(part)
     done = part.get("done") if isinstance(part.get("done"), Mapping) else None
     eager = str(done["eager"]) if done is not None and done.get("eager") else None
     wrong = [f"{_name(item)} holds {what}" for item in traces for what in item.holds]
-    partial = list(_recording(rank, part, planned, eager)) + list(_delivery(part, planned, captures, lost, missing))
+    partial = list(_recording(rank, part, planned, eager)) + list(_delivery(part, planned, captures, lost, unstored))
     partial += _damage(traces)
     if len(traces) < len(stored):
         partial.append(f"{len(stored) - len(traces)} entries of its part name no trace: key or tag cannot be read")
@@ -78,15 +78,18 @@ def judge_rank(rank: int, part: Mapping[str, Any] | None, traces: Sequence[Trace
     delivered = {str(item.get("tag")) for item in captures}
     beyond = sorted(delivered - set(planned)) if planned else []
     notes = [f"{len(beyond)} captures beyond the plan: {shorten(', '.join(beyond), 200)}"] if beyond else []
+    unread = [item.trace.tag for item in traces if item.trace.is_unread]
+    if unread:
+        notes.append(f"{len(unread)} traces are stored but too long to be indexed: {shorten(', '.join(unread), 200)}")
     if eager is not None:
         notes.append(f"no graphs: {shorten(eager, 200)}")
     return RankVerdict(
         rank=rank,
         verdict=verdict,
         expected=len(planned) if planned else None,
-        captured=len(captures) + missing,
+        captured=len(captures) + unstored,
         uploaded=len(captures),
-        failed=len(lost),
+        failed=max(0, len(lost) - unstored) + sum(1 for item in captures if item.get("error")),
         bytes=sum(number(item.get("bytes")) for item in stored),
         reasons=bounded(f"rank {rank}: {text}" for text in wrong + partial),
         notes=bounded(f"rank {rank}: {text}" for text in notes),
@@ -129,9 +132,21 @@ def _recording(rank: int, part: Mapping[str, Any], planned: Sequence[str], eager
         return
     if done.get("ok") is not True:
         yield f"its capture went wrong: {shorten(str(done.get('reason') or 'no reason given'), 300)}"
-    seen = len(entries(part, "traces")) + len(entries(part, "lost")) + number(part.get("missing"))
-    if number(done.get("records")) > seen:
+    if _unseen(part):
+        seen = number(done.get("records")) - _unseen(part)
         yield f"it recorded {done.get('records')} captures, {seen} reached the collector"
+
+
+def _unseen(part: Mapping[str, Any]) -> int:
+    """Records that ``done.json`` counts and that no collector saw."""
+    done = part.get("done")
+    seen = len(entries(part, "traces")) + len(entries(part, "lost"))
+    return max(0, number(done.get("records")) - seen) if isinstance(done, Mapping) else 0
+
+
+def _unstored(part: Mapping[str, Any]) -> int:
+    """Captured traces that have no object: what a part counts as missing, but for records that nobody saw."""
+    return max(0, number(part.get("missing")) - _unseen(part))
 
 
 def _cause(rank: int, part: Mapping[str, Any]) -> str:
@@ -147,7 +162,7 @@ def _delivery(
     planned: Sequence[str],
     captures: Sequence[Mapping[str, Any]],
     lost: Sequence[Mapping[str, Any]],
-    missing: int,
+    unstored: int,
 ) -> Iterable[str]:
     """Which planned shapes are not there, and why."""
     there = {str(item.get("tag")) for item in captures}
@@ -163,8 +178,8 @@ def _delivery(
     beyond = [tag for tag in causes if tag not in planned and tag not in there]
     for tag in beyond:
         yield f"{tag} was lost: {shorten(causes[tag], 200)}"
-    if missing:
-        yield f"{missing} captured traces were not stored in time"
+    if unstored and not lost:  # otherwise each is named above
+        yield f"{unstored} captured traces were not stored in time"
     orphans = texts(part.get("orphans"))
     if orphans:
         yield f"{len(orphans)} trace files without a record: {shorten(', '.join(orphans), 120)}"
@@ -174,7 +189,7 @@ def _damage(traces: Sequence[TraceVerdict]) -> list[str]:
     found = []
     for item in traces:
         found += [f"{_name(item)} is dirty: {shorten(text, 200)}" for text in item.dirty]
-        if item.trace.error is not None:
+        if item.trace.error is not None and not item.trace.is_unread:
             found.append(f"{_name(item)} cannot be read: {shorten(item.trace.error, 200)}")
         first = min(item.duplicates, default="")
         if first and first < item.trace.key:  # named once, at the later one

@@ -10,7 +10,7 @@ from shapetrace_traces.judge.evidence import Trace
 from shapetrace_traces.judge.fit import Fit, Series, fit_family
 
 FORWARD = "the forward call"
-"""Name of the series of the witness ``rows``: the rows at the model's wrapped forward call."""
+"""Name of the witness ``rows``: the rows at the model's wrapped forward call."""
 
 
 def judge_sizes(traces: Sequence[Trace]) -> dict[str, Fit]:
@@ -40,11 +40,29 @@ def _grouped(traces: Iterable[Trace], by: Any) -> list[list[Trace]]:
 
 
 def _fit(traces: Sequence[Trace]) -> dict[str, Fit]:
-    return fit_family({trace.key: trace.size for trace in traces}, build_series(traces))
+    labels = {trace.key: trace.size for trace in traces}
+    products = fit_family(labels, build_series(traces))
+    forward = fit_family(labels, _forward(traces))
+    return {key: _weigh(fit, forward[key]) for key, fit in products.items()}
+
+
+def _weigh(products: Fit, forward: Fit) -> Fit:
+    """The trace's own products, and the rows that the record of its capture saw at the forward call.
+
+    A record may be right while the trace beside it is another's: so the forward call proves nothing by itself and
+    protects no label, but it speaks against one.
+    """
+    if products.word == "proven" and forward.word == "contradicted":
+        return Fit("consistent", f"{products.evidence}, but {forward.evidence}")
+    if products.word == "consistent" and forward.word == "contradicted":
+        return forward
+    if products.is_below and forward.word == "proven":
+        return Fit("proven", f"{products.evidence}; {forward.evidence}")
+    return products
 
 
 def build_series(traces: Sequence[Trace]) -> list[Series]:
-    """The series of a family: each product of the model, and the rows that were seen at the forward call."""
+    """The series of a family: each product of the model."""
     products: dict[str, dict[str, Mapping[int, int]]] = defaultdict(dict)
     for trace in traces:
         for name, rows in trace.products.items():
@@ -53,11 +71,12 @@ def build_series(traces: Sequence[Trace]) -> list[Series]:
     series: list[Series] = []
     for name, by_trace in sorted(products.items()):
         series += _tracks(name, by_trace)
-    seen = {trace.key: trace.witness("rows") for trace in traces}
-    forward = {key: rows for key, rows in seen.items() if _is_count(rows)}
-    if len(forward) > 1:
-        series.append(Series(FORWARD, forward))
     return series
+
+
+def _forward(traces: Sequence[Trace]) -> list[Series]:
+    seen = {trace.key: trace.witness("rows") for trace in traces}
+    return [Series(FORWARD, {key: rows for key, rows in seen.items() if _is_count(rows)})]
 
 
 def _is_count(value: Any) -> bool:
