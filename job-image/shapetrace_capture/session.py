@@ -60,7 +60,6 @@ class Session:
         self._sequence = 0
         self._epochs: dict[str, int] = {}
         self._planned: set[str] = set()
-        self._previous: Window | None = None
         self._torch: Any = None
         self.options = Options(
             stacks=has_stacks(settings.stacks, settings.ranks, rank.rank),
@@ -183,7 +182,6 @@ class Session:
     def done(self, *, ok: bool = True, reason: str = "Done", eager: str | None = None) -> None:
         """The engine's graph work is over. ``eager`` says why there are no graphs, by the user's or engine's choice."""
         with self._guard("the end"):
-            self._previous = None
             self.write_process()
             if not self._asked:
                 reason = f"rank {self.rank.rank} is not asked for by capture.ranks"
@@ -302,8 +300,8 @@ class Session:
                 raw_bytes = window.save(path)
             except Exception as fault:
                 error = str(fault)
-        # the result is freed (10 to 100 ms) when the next one replaces it here: between windows, never inside one
-        self._previous = window
+        if window is not None:
+            window.free()
         times["save"] = round(self.clock() - started, 6)
         spool.append_line(
             self._folder / spool.CAPTURES,
