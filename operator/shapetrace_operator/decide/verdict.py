@@ -45,7 +45,7 @@ def apply(attempt: Attempt, result: Result | None) -> bool:
 
 def _not_proven(attempt: Attempt, result: Result) -> bool:
     said = (result.failure or {}).get("reason") == Reason.NOT_PROVEN.value
-    strict = bool(getattr(attempt.spec.capture, "strict", False)) and result.verdict is Verdict.EAGER
+    strict = attempt.spec.capture.strict and result.verdict is Verdict.EAGER
     if strict and not said:
         message = "capture.strict is set, and no graph was captured (Eager): nothing is proven"
         attempt.status.failure = ranks.failure(Reason.NOT_PROVEN, message)
