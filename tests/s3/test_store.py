@@ -95,3 +95,24 @@ def test_a_server_that_accepts_and_says_nothing_is_given_up(prefix, server, iden
         with pytest.raises(StoreUnreachable, match="Read timeout"):
             open_bucket(server, prefix, identities["writer"], endpoint=endpoint).put("x", b"")
     assert time.monotonic() - begun < 6
+
+
+def test_a_certificate_nobody_vouches_for_is_refused_and_the_setting_named(server, prefix, identities) -> None:
+    with pytest.raises(StoreUnreachable, match="not trusted: set storage caBundle"):
+        open_bucket(server, prefix, identities["writer"], endpoint=server.tls_endpoint).put("x", b"")
+
+
+def test_with_its_ca_bundle_a_private_server_is_used_and_the_body_need_not_be_signed(
+    server, prefix, identities, tmp_path
+) -> None:
+    tls = {"endpoint": server.tls_endpoint, "caBundle": str(server.certificate)}
+    store = open_bucket(server, prefix, identities["writer"], **tls)
+    sent = []
+    store._client.meta.events.register("before-send.s3.PutObject", lambda request, **_: sent.append(request.headers))
+    store.put("parts/00000.json", b"{}")
+    assert store.get("parts/00000.json") == b"{}"
+    assert sent[0]["x-amz-content-sha256"] == b"UNSIGNED-PAYLOAD"
+    plain = open_bucket(server, prefix, identities["writer"])
+    plain._client.meta.events.register("before-send.s3.PutObject", lambda request, **_: sent.append(request.headers))
+    plain.put("parts/00001.json", b"{}")
+    assert sent[1]["x-amz-content-sha256"] == hashlib.sha256(b"{}").hexdigest().encode()
