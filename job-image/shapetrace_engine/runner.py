@@ -57,7 +57,8 @@ class DecodeGraphRunner:
         """Warm up outside the profiler, then record once inside it."""
         inputs = self._model.inputs(shape.size)
         step = self._model if callable(self._model) else self._model.forward
-        for _ in range(self._made.warmup):
+        # without a run before it a graph cannot be captured: NCCL and cuBLAS set themselves up in the first
+        for _ in range(max(self._made.warmup, 1 if self._has_graphs else 0)):
             step(*inputs, variants=shape.variants)
         if self._session is None:
             self._record(shape, step, inputs)

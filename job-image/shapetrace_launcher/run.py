@@ -49,7 +49,8 @@ class Launcher:
         self._signals = signals
         self._output = output
         self._clock = clock
-        self._stopped_at: float | None = None
+        self._told_to_stop_at: float | None = None
+        self._noted_at = clock()
         self._processes = Processes(self._sink, signals, clock)
         self._log: BoundedLog | None = None
 
@@ -72,8 +73,8 @@ class Launcher:
 
     @property
     def _terminated(self) -> bool:
-        if self._signals.stopped and self._stopped_at is None:
-            self._stopped_at = self._clock()
+        if self._signals.stopped and self._told_to_stop_at is None:
+            self._told_to_stop_at = self._clock()
         return self._signals.stopped
 
     def _sink(self, lines: bytes) -> None:
@@ -156,20 +157,22 @@ class Launcher:
             spool.write_json(self._settings.spool / spool.STOPPED, cause.to_json())
         except OSError as error:
             self._say(f"stopped.json cannot be written: {error}")
+        self._noted_at = self._clock()
 
     def _drain(self) -> Mapping[str, Any] | None:
         """The collector's result, or None after ``uploadTimeoutSeconds`` (or what SIGTERM left of the grace)."""
-        limits, started = self._settings.limits, self._clock()
+        limits = self._settings.limits
         path = self._settings.spool / spool.DRAINED
 
         def is_over() -> bool:
-            limit = started + limits.uploadTimeoutSeconds
-            if self._terminated and self._stopped_at is not None:
+            limit = self._noted_at + limits.uploadTimeoutSeconds
+            if self._terminated and self._told_to_stop_at is not None:
                 # a quarter of the grace is left to the collector, which is told to end only after us
-                limit = min(limit, self._stopped_at + limits.disruptionGraceSeconds * 3 / 4)
+                limit = min(limit, self._told_to_stop_at + limits.disruptionGraceSeconds * 3 / 4)
             return path.exists() or self._clock() >= limit
 
-        self._say(f"waiting at most {limits.uploadTimeoutSeconds} s for what was captured to be stored")
+        if not path.exists():
+            self._say(f"waiting for what was captured to be stored, {limits.uploadTimeoutSeconds} s at the most")
         self._processes.wait_until(is_over, limits.uploadTimeoutSeconds, POLL_SECONDS)
         return _read(path)
 
