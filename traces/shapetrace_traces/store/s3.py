@@ -90,7 +90,7 @@ class S3Store:
         content_type: str = "application/octet-stream",
     ) -> Stored:
         """Create the object by one PUT with ``If-None-Match: *`` and its SHA-256, which the server checks."""
-        size, digest = (len(body), sha256) if isinstance(body, bytes) and sha256 else measure(body)
+        size, digest = (_size(body), sha256) if sha256 else measure(body)
         arguments: dict[str, Any] = {
             "Bucket": self._settings.bucket,
             "Key": self._folder + key,
@@ -208,6 +208,10 @@ def _endpoint(settings: StoreSettings) -> str:
 
 def _where(settings: StoreSettings) -> str:
     return f"bucket {settings.bucket!r} at {_endpoint(settings)}"
+
+
+def _size(body: Body) -> int:
+    return len(body) if isinstance(body, bytes) else body.stat().st_size
 
 
 def _hexadecimal(checksum: str | None) -> str | None:
