@@ -93,6 +93,13 @@ class Cache:
             self._remember_ends(pod)
         return self._put(self.pods, _slim_pod(pod))
 
+    def mark_deleting(self, job_uid: str, moment: str) -> None:
+        """The API server took the deletion of a Job; the watch will say so too, later than the next cycle perhaps."""
+        job = self.jobs.get(job_uid)
+        if job is not None:
+            metadata = {**job["metadata"], "deletionTimestamp": moment}
+            self.jobs[job_uid] = {**job, "metadata": metadata}
+
     def remove_job(self, job: Object) -> Key | None:
         """The Job is gone."""
         uid = job["metadata"]["uid"]

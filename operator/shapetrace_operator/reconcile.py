@@ -154,6 +154,7 @@ class Reconciler:
     async def _delete_job(self, key: Key, name: str, uid: str) -> None:
         try:
             await self._kube.delete_job(key.namespace, name, uid)
+            self._cache.mark_deleting(uid, self._now().isoformat())
             log.info("%s: Job %s deleted", key, name)
         except (NotFoundError, ConflictError):
             return  # gone already, or a namesake

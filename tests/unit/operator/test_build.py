@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 from collections.abc import Iterator
 from decimal import Decimal
@@ -126,7 +127,7 @@ def test_golden(name: str) -> None:
     """SHAPETRACE_UPDATE_GOLDEN=1 writes the files anew; the difference belongs into the review."""
     path = GOLDEN / f"{name}.yaml"
     if os.environ.get("SHAPETRACE_UPDATE_GOLDEN"):
-        path.write_text(yaml.safe_dump(copy.deepcopy(JOBS[name]), sort_keys=False, width=120))
+        path.write_text(yaml.safe_dump(json.loads(json.dumps(JOBS[name])), sort_keys=False, width=120))
     assert JOBS[name] == yaml.safe_load(path.read_text())
 
 
