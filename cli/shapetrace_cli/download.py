@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -82,9 +83,7 @@ class Downloader:
         pool = ThreadPoolExecutor(self._parallel, thread_name_prefix="fetch")
         try:
             waiting = iter(objects)
-            running = {
-                pool.submit(self._one, item) for item, _ in zip(waiting, range(self._parallel * 2), strict=False)
-            }
+            running = {pool.submit(self._one, item) for item in islice(waiting, self._parallel * 2)}
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -94,9 +93,10 @@ class Downloader:
                         break
         except BaseException:
             self.cancel()
+            # not waited for: a thread may be stuck in a read until the store's timeout
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=True)
 
     def target(self, key: str) -> Path:
         """Where ``key`` is written; ValueError if that would be outside the folder (also by a link inside it)."""

@@ -65,11 +65,15 @@ def fetch(
         title = plain(listing.run.get("name") or folder.name, 60)
         total_bytes = sum(item.size_bytes or 0 for item in wanted)
         with Reporter(title, len(wanted), total_bytes, stderr, quiet=quiet) as reporter:
+            unknown = {item.key: item for item in wanted}
             for outcome in downloader.run(wanted):
+                unknown.pop(outcome.wanted.key, None)
                 _count(result, outcome)
                 if outcome.state == "faulty":
                     reporter.line(f"{outcome.wanted.key}: {outcome.message}")
                 reporter.step(outcome.wanted.size_bytes or 0)
+            for item in unknown.values():  # nothing counts as fetched because nobody said otherwise
+                _count(result, Outcome(item, "faulty", "not fetched"))
         if not result.faults:
             write_whole(folder / keys.MANIFEST, body)
     return result

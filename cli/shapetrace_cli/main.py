@@ -247,15 +247,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if error.hint:
             click.echo(plain(error.hint), err=True)
         sys.exit(error.exit_code)
-    except click.exceptions.Abort:
-        click.echo("interrupted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(EXIT_USAGE)
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo("interrupted; the same command goes on where it was", err=True)
+        sys.stdout.flush()
+        os._exit(EXIT_INTERRUPTED)  # threads that wait for a store would hold up an ordinary end
     except BrokenPipeError:  # `shapetrace show ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
