@@ -30,6 +30,7 @@ join() {
   [[ $(cat "$RUN_DIR/recipe" 2>/dev/null) == "$(cluster_recipe)" ]] ||
     say "  note: the cluster was started by another version of these scripts; '$SELF down' and up again, when nothing uses it, takes the changes"
   dead=$(dead_processes)
+  if ! object_store_answers; then dead+="object-store "; fi
   if [[ -n $dead ]]; then
     say "  had ended: ${dead}(logs: $RUN_DIR/logs); starting again"
     start_all
