@@ -12,6 +12,7 @@ from shapetrace_cli.errors import CliError
 from shapetrace_cli.listing import ManifestError, read_listing, safe_key
 from shapetrace_contract import keys
 from shapetrace_contract.tag import Runner, Shape
+from shapetrace_traces.manifest import Manifest
 
 from .conftest import make_attempt
 
@@ -143,3 +144,18 @@ def test_escape_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
     listing = read_listing((tmp_path / "a/manifest.json").read_bytes())
     shown = [listing.verdict, *listing.reasons, listing.failure, listing.lost[0].error, listing.traces[0].size_support]
     assert shown == ["Complete", "why", "rank 1: EngineFailed died", "full", "proven"]
+
+
+def test_what_the_finish_writes_is_read(tmp_path: Path) -> None:
+    manifest = make_attempt(tmp_path / "a")
+    engine = {"name": "torch", "device": "cpu"}
+    traces = [{**entry, "alias": "x"} for entry in manifest["traces"]]
+    lost = [{"rank": 1, "tag": "DecodeRunner__bs_4", "error": "spool full"}]
+    failure = {"reason": "EngineFailed", "message": "died", "rank": 1}
+    value = {**manifest, "engine": engine, "digest": "", "traces": traces, "lost": lost, "failure": failure}
+    made = Manifest.model_validate({**value, "verdict": "Partial", "reasons": ["rank 1: spool full"]})
+    listing = read_listing(made.to_bytes())
+    assert (listing.verdict, listing.uploaded, listing.ranks, len(listing.traces)) == ("Partial", 8, (0, 1), 8)
+    assert (listing.failure, listing.lost[0].error) == ("rank 1: EngineFailed died", "spool full")
+    assert {trace.size_support for trace in listing.traces} == {"proven"}
+    assert listing.traces[0].variant_support == {"lora": "distinct"}
