@@ -17,6 +17,11 @@ import pytest
 import yaml
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("torch") and importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed here: make venv-torch")
+
+
 def processes() -> dict[int, tuple[int, str]]:
     """pid -> (parent, command line) of every process that can be seen."""
     found = {}
