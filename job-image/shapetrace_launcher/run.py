@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shapetrace_contract import spool
+from shapetrace_contract.message import shorten
 from shapetrace_contract.reasons import Reason
 
 from shapetrace_launcher.cause import Answer, Cause, Observed, answer, cause_of
@@ -90,7 +91,7 @@ class Launcher:
             context = Context(sys.executable, free_port(), usable_cores())
             commands = build(self._settings.engine, self._settings.capture, context)
             for command in commands:
-                self._say(f"starting {command.name}: {shlex.join(command.argv)}")
+                self._say(f"starting {command.name}: {shorten(shlex.join(command.argv))}")
             self._processes.start(commands, [environment_of(command, self._environment) for command in commands])
         except EngineConfigurationError as error:
             return Cause(Reason.BAD_CONFIGURATION, str(error))
