@@ -134,14 +134,22 @@ import_archive() { # node, archive
   quietly "$CACHE_DIR/logs/import-$1.log" node_ctr "$1" images import --snapshotter overlayfs "$2"
 }
 
-# The last four contents stay: other checkouts, and pods of earlier ones, may still use them.
+# Earlier contents that stay on a node: other checkouts, and pods of earlier ones, may still use them.
+kept_contents() { if [[ $1 == shapetrace ]]; then echo 4; else echo 2; fi; }
+
 forget_old_images() { # node, name, reference
   local list old
   list=$(node_storage "$1")/loaded-$2
-  { echo "$3"; grep -vxF "$3" "$list" 2>/dev/null || true; } >"$list.new"
-  tail -n +5 "$list.new" | while read -r old; do node_ctr "$1" images rm "$old" >/dev/null 2>&1 || true; done
-  head -n 4 "$list.new" >"$list"
-  rm -f "$list.new"
+  { echo "$3"; grep -vxF "$3" "$list" 2>/dev/null || true; } | head -n "$(kept_contents "$2")" >"$list.new"
+  mv "$list.new" "$list"
+  # Names by content only: ":dev" is none.
+  for old in $(node_ctr "$1" images ls -q | grep -E "^localhost/$2:[0-9a-f]{16}\$" | grep -vxF -f "$list"); do
+    node_ctr "$1" images rm "$old" >/dev/null 2>&1 || true
+  done
+  # The kubelet's side of containerd gives each image a second name, by its configuration's hash, and keeps that.
+  for old in $(node_ctr "$1" images ls | awk '$1 ~ /^sha256:/ {hashes[$1] = $3} $1 ~ /^localhost/ {named[$3]} END {for (name in hashes) if (!(hashes[name] in named)) print name}'); do
+    node_ctr "$1" images rm "$old" >/dev/null 2>&1 || true
+  done
 }
 
 load_all_images() {
