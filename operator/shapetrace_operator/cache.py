@@ -51,8 +51,8 @@ class Cache:
     jobs: dict[str, Object] = field(default_factory=dict)
     pods: dict[str, Object] = field(default_factory=dict)
     gone_pods: dict[str, Object] = field(default_factory=dict)
-    terminations: dict[tuple[str, str], Object] = field(default_factory=dict)
-    """(pod uid, container) -> its last ``state.terminated``."""
+    terminations: dict[str, dict[str, Object]] = field(default_factory=dict)
+    """Pod uid -> container -> its last ``state.terminated``."""
     progress: dict[str, list[RankProgress]] = field(default_factory=dict)
     """Pod uid -> the last answer of its collector."""
     reachability: dict[str, Reachability] = field(default_factory=dict)
@@ -163,13 +163,12 @@ class Cache:
         for name, state in _container_states(pod):
             ended = (state.get("state") or {}).get("terminated") or (state.get("lastState") or {}).get("terminated")
             if ended:
-                self.terminations[uid, name] = ended
+                self.terminations.setdefault(uid, {})[name] = ended
 
     def _drop_pod_details(self, uid: str) -> None:
         self.progress.pop(uid, None)
         self.reachability.pop(uid, None)
-        for entry in [entry for entry in self.terminations if entry[0] == uid]:
-            del self.terminations[entry]
+        self.terminations.pop(uid, None)
 
     def _unlink(self, run_uid: str, uid: str) -> None:
         children = self._children.get(run_uid)

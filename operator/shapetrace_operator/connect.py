@@ -31,6 +31,8 @@ async def client(settings: Settings) -> ApiClient:
     configuration.connection_pool_maxsize = CONNECTIONS
     # the work queue tries again; a hidden second try would also hide that an answer was lost
     configuration.retries = None
+    # as kopf does: a proxy that the environment names for other purposes stays out of the way
+    configuration.client_session_kwargs = {"trust_env": False}
     made = ApiClient(configuration=configuration)
     made.user_agent = USER_AGENT
     return made

@@ -226,10 +226,11 @@ def pod_of(obj: Object, gone: bool, cache: Cache) -> Pod:
     states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     containers = {state["name"]: _container(state) for state in states}
     over = gone or status.get("phase") in ("Succeeded", "Failed")
-    for (uid, name), ended in cache.terminations.items():
+    for name, ended in cache.terminations.get(metadata["uid"], {}).items():
         # a sidecar that ended may be running again: its earlier end counts only once the pod is over
-        if uid == metadata["uid"] and over and not containers.get(name, Container(name)).ended:
-            containers[name] = _ended(name, ended, containers.get(name, Container(name)).image)
+        known = containers.get(name, Container(name))
+        if over and not known.ended:
+            containers[name] = _ended(name, ended, known.image)
     found = scheduled or {}
     unscheduled = found.get("status") == "False"
     return Pod(

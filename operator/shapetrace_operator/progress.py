@@ -61,7 +61,7 @@ class Poller:
         before = reach.failures
         try:
             entries = await fetch(self._session, pod.ip or "")
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError) as error:
             reach.failures += 1
             if before == 0:
                 log.debug("%s: no progress from pod %s: %s", key, pod.name, error)

@@ -25,6 +25,8 @@ from shapetrace_operator.kube import (
 from shapetrace_operator.objects import Object, owner_uid
 from shapetrace_operator.observe import Observed, Refusal, observe
 
+AGAIN_SECONDS = 0.1
+
 log = logging.getLogger(__name__)
 
 
@@ -64,7 +66,10 @@ class Reconciler:
         fresh = await self._fresh(key)
         if fresh is None:
             return None
-        plan = await self._apply(key, fresh, observed)
+        try:
+            plan = await self._apply(key, fresh, observed)
+        except ConflictError:
+            return AGAIN_SECONDS  # somebody was faster: decide anew on what is there now
         return _earliest(plan.wake_seconds, events_due_seconds)
 
     # ---- inner

@@ -44,8 +44,9 @@ def of_container(pod: Pod, container: Container) -> Failure:
     code = container.exit_code
     if said is not None:
         message = said.message
-        if pod.disruption and said.reason == Reason.STOPPED.value:
-            message = f"{message} ({pod.disruption})"
+        taken = pod.disruption or ("the pod was deleted" if pod.deletion or pod.gone else "")
+        if taken and said.reason == Reason.STOPPED.value:
+            message = f"{message} ({taken})"
         return Failure(
             rank=said.rank,
             container=container.name,
