@@ -175,7 +175,7 @@ class Ledger:
             return RankProgress(
                 rank=self.rank,
                 state=state.value,
-                expected=expected(self.plan) if self.plan else None,
+                expected=expected(self.plan) if self.plan else self._expected_without_plan(),
                 captured=len(captured),
                 uploaded=len(self.stored),
                 failed=failed,
@@ -183,6 +183,10 @@ class Ledger:
                 lastShape=captured[-1].tag if captured else None,
                 message=shorten(message) if message else trouble,
             )
+
+    def _expected_without_plan(self) -> int | None:
+        """0 for a rank that the run does not ask for (``capture.ranks``): it says so, and will write no plan."""
+        return 0 if self.record is not None and self.record.get("asked") is False else None
 
     def _state(self, stopped: Mapping[str, Any] | None) -> tuple[RankState, str | None]:
         missing = self._missing()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shapetrace_contract import VERSION
+from shapetrace_contract import VERSION, keys
 from shapetrace_contract.message import shorten
 from shapetrace_contract.reasons import Reason, Verdict
 from shapetrace_contract.settings import CaptureSettings, EngineSettings, RunId
@@ -80,7 +80,7 @@ def compose_manifest(
 
 
 def find_failure(parts: Iterable[Part], verdicts: Verdicts, *, strict: bool) -> Failure | None:
-    """The first cause of a bad end: what the launcher noted, or that ``strict`` is not satisfied.
+    """The first cause of a bad end: what the launcher noted, that ``strict`` is not satisfied, or the verdict's reasons.
 
     A launcher that was merely stopped follows another pod's fault, so a fault proper is preferred. Where the verdict
     alone would be a success, ``NotProven`` decides and is named.
@@ -92,7 +92,7 @@ def find_failure(parts: Iterable[Part], verdicts: Verdicts, *, strict: bool) -> 
     stops = [stopped for part in parts if isinstance(stopped := part.get("stopped"), Mapping)]
     causes = [stopped for stopped in stops if stopped.get("reason") not in (None, "", Reason.DONE.value)]
     if not causes:
-        return None
+        return _of_the_verdict(verdicts)
     first = min(causes, key=lambda stopped: stopped["reason"] == Reason.STOPPED.value)
     rank, code, signal = (first.get(name) for name in ("rank", "exitCode", "signal"))
     if not isinstance(code, int) and isinstance(signal, int):
@@ -103,6 +103,16 @@ def find_failure(parts: Iterable[Part], verdicts: Verdicts, *, strict: bool) -> 
         rank=rank if isinstance(rank, int) else None,
         exit_code=code if isinstance(code, int) else None,
     )
+
+
+def _of_the_verdict(verdicts: Verdicts) -> Failure | None:
+    """Nothing went wrong that anybody noticed, and yet the evidence is against the run: its first reason says how."""
+    if verdicts.verdict in (Verdict.COMPLETE, Verdict.EAGER) or not verdicts.reasons:
+        return None
+    more = len(verdicts.reasons) - 1
+    first = shorten(verdicts.reasons[0], 400)
+    text = f"{first}; {more} more in {keys.MANIFEST}" if more else first
+    return Failure(reason=verdicts.verdict.value, message=text)
 
 
 def _not_proven(verdicts: Verdicts) -> str | None:

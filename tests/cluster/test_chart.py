@@ -83,7 +83,7 @@ def test_the_rendered_rights_are_the_declared_ones(cluster: Cluster, namespaces:
             for verb in rule["verbs"]
         }
 
-    assert flat(role["rules"]) == flat(rbac.RULES)
+    assert flat(role["rules"]) == flat(rbac.policy_rules())
 
 
 def test_the_whole_chart_is_accepted_by_the_api_server_and_its_crd_is_kept(cluster: Cluster, namespace: str) -> None:

@@ -271,7 +271,7 @@ def test_the_operator_may_do_what_it_does_and_nothing_else(
 
     wanted = {
         "profileruns.shapetrace.dev": {"get", "list", "watch", "delete"},
-        "jobs.batch": {"get", "list", "watch", "create", "delete"},
+        "jobs.batch": {"list", "watch", "create", "delete"},
         "pods": {"list", "watch"},
         "events": {"list"},
         "secrets": set(),
@@ -287,6 +287,8 @@ def test_the_operator_may_do_what_it_does_and_nothing_else(
     for resource, expected in wanted.items():
         assert {verb for verb in verbs if may(verb, resource)} == expected, resource
     assert {verb for verb in verbs if may(verb, "profileruns.shapetrace.dev", "--subresource=status")} == {"patch"}
+    for subresource in ("exec", "log", "eviction"):
+        assert not [verb for verb in verbs if may(verb, "pods", f"--subresource={subresource}")], subresource
 
 
 @pytest.mark.parametrize("ranks", [8])

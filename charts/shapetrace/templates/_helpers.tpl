@@ -30,7 +30,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [patch]
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [get, list, watch, create, delete]  # delete: suspend
+  verbs: [list, watch, create, delete]  # delete: suspend
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]

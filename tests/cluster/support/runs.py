@@ -27,7 +27,6 @@ def profile_run(
         "kind": "ProfileRun",
         "metadata": {"name": name},
         "spec": {
-            "models": [{"role": "target", "name": "shapetrace/decoder"}],
             "engine": {"name": "torch", "args": list(args)},
             "parallelism": {"tensor": tensor},
             "capture": {

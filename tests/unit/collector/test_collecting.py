@@ -76,6 +76,15 @@ def test_the_states_of_a_rank_from_waiting_to_done(pod, run, writer, until) -> N
     assert running.rank(1).state == "Waiting"
 
 
+def test_a_rank_that_is_not_asked_for_expects_nothing(pod, run, until) -> None:
+    running = run(pod)
+    pod.ranks[1].load(asked=False)
+    until(lambda: running.rank(1).expected == 0)
+    pod.ranks[1].done()
+    until(lambda: running.rank(1).state == "Done")
+    assert running.rank(0).expected is None
+
+
 def test_a_rank_that_died_is_failed_with_the_first_cause_and_its_traces_are_kept(pod, run, writer) -> None:
     for rank in pod.ranks:
         rank.load()

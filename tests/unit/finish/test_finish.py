@@ -195,6 +195,10 @@ def test_swapped_sizes_are_mislabelled_and_named(attempt: Any) -> None:
     assert finish(attempt) == 0
     assert attempt.manifest.verdict is Verdict.MISLABELLED
     assert any(f"rank 0: {small.tag} holds size 4 (" in text for text in attempt.manifest.reasons)
+    failure = attempt.message["failure"]
+    assert failure["reason"] == "Mislabelled"
+    assert failure["message"].startswith("rank 0: ")
+    assert failure["message"].endswith("1 more in manifest.json")
 
 
 def test_a_rank_without_part_is_listed_from_its_objects_and_partial(attempt: Any) -> None:
