@@ -27,6 +27,7 @@ SHOWN_WITHIN_SECONDS = 30
         pytest.param({"storage": {"s3": {"bucket": "No_Such_Name"}}}, "bucket", id="no name of a bucket"),
         pytest.param({"storage": {"s3": {"endpoint": "not a url"}}}, "endpoint", id="no URL"),
         pytest.param({"engine": {"image": None, "name": "sglang"}}, "engine.image", id="an engine without its image"),
+        pytest.param({"pod": {"securityContext": {"runAsUser": 0}}}, "runAsUser", id="root"),
     ],
 )
 def test_the_api_server_refuses_what_cannot_be_and_names_the_field(
@@ -183,12 +184,70 @@ def test_a_quota_refusal_is_shown(
     shown(cluster, namespace, "bad", "Scheduled", "False", ["QuotaExceeded", "small"])
 
 
-def test_a_refusal_by_pod_security_is_shown(
+def test_a_missing_service_account_is_named(
     cluster: Cluster, operator: Operator, namespace: str, storage: dict[str, Any], apply_run: Apply
 ) -> None:
-    apply_run(profile_run("bad", storage, spec={"pod": {"securityContext": {"runAsUser": 0}}}))
-    run = shown(cluster, namespace, "bad", "Scheduled", "False", ["AdmissionRefused", "runAsUser"])
-    print(condition(run, "Scheduled"))
+    apply_run(profile_run("bad", storage, spec={"pod": {"serviceAccountName": "no-such-account"}}))
+    shown(cluster, namespace, "bad", "Scheduled", "False", ["AdmissionRefused", "no-such-account"])
+
+
+def test_a_refusal_by_admission_is_shown_in_its_own_words(
+    cluster: Cluster, operator: Operator, namespace: str, storage: dict[str, Any], apply_run: Apply
+) -> None:
+    """Pod Security `restricted` cannot refuse our pods (every test runs under it, and the API refuses root by itself),
+    so a policy of the cluster's owner does it, through the same Event on the Job."""
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": namespace},
+        "spec": {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+                ],
+            },
+            "validations": [{"expression": "false", "message": "pods of this team need a cost label"}],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": namespace},
+        "spec": {"policyName": namespace, "validationActions": ["Deny"]},
+    }
+    try:
+        cluster.apply(policy, binding)
+        probe = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "probe", "namespace": namespace},
+            "spec": {
+                "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "localhost/none",
+                        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    }
+                ],
+            },
+        }
+        wait_until(
+            "the policy is in force",
+            lambda: (
+                "cost label"
+                in cluster.kubectl(
+                    "create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(probe), check=False
+                ).stderr
+            ),
+            30,
+        )
+        apply_run(profile_run("bad", storage))
+        shown(cluster, namespace, "bad", "Scheduled", "False", ["AdmissionRefused", "cost label"])
+    finally:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            cluster.kubectl("delete", kind, namespace, "--ignore-not-found", check=False)
 
 
 def test_a_run_that_cannot_store_frees_its_gpus(
