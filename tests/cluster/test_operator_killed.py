@@ -6,6 +6,7 @@ reaches the server, or after the server has answered and the answer is lost. The
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,9 +24,12 @@ WORKERS = 3
 INTERESTING = ("create ", "patch ", "delete ", "update ")
 
 
-def upstream(cluster: Cluster) -> tuple[str, str]:
+def upstream(cluster: Cluster, folder: Path) -> tuple[str, str]:
+    """The API server's address, and a file with the authority that the kubeconfig carries."""
     entry = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
-    return entry["server"], entry["certificate-authority"]
+    path = folder / "ca.crt"
+    path.write_bytes(base64.b64decode(entry["certificate-authority-data"]))
+    return entry["server"], str(path)
 
 
 def points_of(requests: list[Seen]) -> list[tuple[str, int]]:
@@ -70,7 +74,7 @@ class Scene:
         self, kind: str | None = None, nth: int = 0, lose_answer: bool = False
     ) -> tuple[dict[str, Any], list[Seen]]:
         """Run to the end; kill the operator once at the nth request of a kind, and start it again."""
-        server, ca_file = upstream(self.cluster)
+        server, ca_file = upstream(self.cluster, self.folder)
         killed = threading.Event()
         counted = 0
         lock = threading.Lock()

@@ -98,7 +98,12 @@ class ApiProxy:
         headers = {key: value for key, value in request.headers.items() if key.lower() not in HOP}
         try:
             async with self._session.request(
-                request.method, self.upstream + request.raw_path, headers=headers, data=await request.read()
+                request.method,
+                self.upstream + request.raw_path,
+                headers=headers,
+                # without a body no type either: the API server refuses one that it does not know
+                data=await request.read() or None,
+                skip_auto_headers=("Content-Type",),
             ) as answer:
                 if await asyncio.to_thread(self.after, seen):
                     request.transport and request.transport.abort()
