@@ -249,7 +249,8 @@ def _server_arguments(store: Store) -> list[str]:
         "-s3.autoCreateBucket=false",  # by default it makes a missing bucket for admins, and hides the mistake
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
-        "-volume.max=40",
+        # each bucket takes seven volumes, files that are empty until they are written to; every test has its bucket
+        "-volume.max=1000",
         "-master.volumeSizeLimitMB=256",
         "-master.telemetry=false",
         # One master elects itself; the defaults make that 12 to 18 s after a restart.
