@@ -9,14 +9,18 @@ Object = dict[str, Any]
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time of the API server (RFC 3339); None for none, or for what is none."""
+    """A time of the API server (RFC 3339); None for none, or for what is none.
+
+    The kubelet writes the epoch as the start of a container that never started (``StartError``); that is none too.
+    """
     if not text:
         return None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment if moment.timestamp() > 0 else None
 
 
 def condition(obj: Object, kind: str) -> Object | None:

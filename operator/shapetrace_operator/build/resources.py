@@ -7,12 +7,20 @@ from __future__ import annotations
 from shapetrace_api.quantity import parse
 from shapetrace_api.spec import ProfileRunSpec
 
-from shapetrace_operator.build.defaults import MIB, Defaults
+from shapetrace_operator.build.defaults import GIB, MIB, Defaults
 from shapetrace_operator.objects import Object
 
-ENGINE_REQUESTS = {"cpu": "500m", "memory": "1Gi"}
-ENGINE_LIMITS = {"cpu": "8", "memory": "8Gi"}
-"""For an engine whose run gives none: enough for the small decoder of the engine torch."""
+CPU_REQUESTS = {"cpu": "500m", "memory": "1Gi"}
+CPU_LIMITS = {"cpu": "8", "memory": "8Gi"}
+"""For a run without an accelerator that gives none: enough for the small decoder of the engine torch."""
+REQUESTED_CPUS_PER_DEVICE, MOST_CPUS_PER_DEVICE = 2, 16
+REQUESTED_GIB_PER_DEVICE, MOST_GIB_PER_DEVICE = 16, 128
+"""For a run with an accelerator that gives none: serving engines stage weights in host memory. Nodes with eight devices
+have 1 to 3 TiB of it and 96 to 256 CPUs."""
+SPOOL_BYTES_PER_RANK = GIB // 2
+"""A trace of a large model is up to 300 MiB raw, and all ranks capture a shape at the same time."""
+SHM_BYTES_PER_DEVICE = GIB
+"""Tensor parallel engines exchange through /dev/shm; vendors advise 8 to 16 GiB for eight devices."""
 
 PREFLIGHT: Object = {
     "requests": {"cpu": "50m", "memory": "96Mi"},
@@ -34,12 +42,14 @@ def size_bytes(text: str | None, default_bytes: int) -> int:
 
 def spool_bytes(spec: ProfileRunSpec, defaults: Defaults) -> int:
     """Size of the spool."""
-    return size_bytes(spec.pod.spool_size, defaults.spool_bytes)
+    room_bytes = max(defaults.spool_bytes, SPOOL_BYTES_PER_RANK * spec.parallelism.ranks)
+    return size_bytes(spec.pod.spool_size, room_bytes)
 
 
 def shm_bytes(spec: ProfileRunSpec, defaults: Defaults) -> int:
     """Size of /dev/shm."""
-    return size_bytes(spec.pod.shm_size, defaults.shm_bytes)
+    devices = spec.parallelism.ranks if spec.accelerator.device_resource else 0
+    return size_bytes(spec.pod.shm_size, max(defaults.shm_bytes, SHM_BYTES_PER_DEVICE * devices))
 
 
 def mebibytes(count_bytes: int) -> str:
@@ -54,8 +64,9 @@ def engine_resources(spec: ProfileRunSpec, defaults: Defaults) -> Object:
     the run asks for, or the engine is killed for want of memory while it records.
     """
     asked = spec.pod.resources
-    requests = {**ENGINE_REQUESTS, **(asked.requests if asked else {})}
-    limits = {**ENGINE_LIMITS, **(asked.limits if asked else {})}
+    usual_requests, usual_limits = _usual(spec)
+    requests = {**usual_requests, **(asked.requests if asked else {})}
+    limits = {**usual_limits, **(asked.limits if asked else {})}
     if asked is not None:
         for name, text in requests.items():  # a run that asks for more than our default limit gets what it asks for
             if name not in asked.limits and name in limits and parse(limits[name]) < parse(text):
@@ -68,6 +79,16 @@ def engine_resources(spec: ProfileRunSpec, defaults: Defaults) -> Object:
         amounts["memory"] = mebibytes(int(parse(amounts["memory"])) + added_bytes)
     devices = devices_of(spec)
     return {"requests": {**requests, **devices}, "limits": {**limits, **devices}}
+
+
+def _usual(spec: ProfileRunSpec) -> tuple[dict[str, str], dict[str, str]]:
+    if spec.accelerator.device_resource is None:
+        return CPU_REQUESTS, CPU_LIMITS
+    ranks = spec.parallelism.ranks
+    return (
+        {"cpu": str(REQUESTED_CPUS_PER_DEVICE * ranks), "memory": f"{REQUESTED_GIB_PER_DEVICE * ranks}Gi"},
+        {"cpu": str(MOST_CPUS_PER_DEVICE * ranks), "memory": f"{MOST_GIB_PER_DEVICE * ranks}Gi"},
+    )
 
 
 def devices_of(spec: ProfileRunSpec) -> dict[str, str]:

@@ -13,6 +13,8 @@ from shapetrace_operator.observe import Container, Pod
 
 _IN_ORDER = (names.CONTAINER_PREFLIGHT, names.CONTAINER_INJECT, names.CONTAINER_ENGINE)
 SIGKILL_CODE = 137
+UNKNOWN = "ContainerStatusUnknown"
+"""What the kubelet writes, with exit code 137, for containers of a deleted pod that it never started or lost track of."""
 
 
 def record(attempt: Attempt) -> None:
@@ -28,10 +30,10 @@ def of_pod(attempt: Attempt, pod: Pod) -> Failure | None:
     """Why a pod ended badly; None for one that runs, or ended well."""
     for name in _IN_ORDER:
         container = pod.container(name)
-        if container.ended and container.exit_code != 0:
+        if container.ended and container.exit_code != 0 and container.reason != UNKNOWN:
             return of_container(pod, container)
     engine = pod.container(names.CONTAINER_ENGINE)
-    if engine.ended:
+    if engine.ended and engine.reason != UNKNOWN:
         return None
     if pod.over or is_lost(attempt, pod):
         return _lost(pod)

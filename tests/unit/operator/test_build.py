@@ -311,3 +311,15 @@ def test_names_fit_and_tell_runs_and_attempts_apart(name: str, attempt: int) -> 
     assert made.replace("-", "a").isalnum()
     assert made.startswith(capture_job_name(name, "0a1b2c3d", attempt))
     assert capture_job_name(name, "0a1b2c3d", attempt) != capture_job_name(name, "ffff2c3d", attempt)
+
+
+def test_an_engine_with_devices_gets_host_memory_for_its_weights_and_room_for_its_ranks() -> None:
+    spec = {**copy.deepcopy(LARGE), "parallelism": {"tensor": 8}, "pod": {}}
+    made = built(spec)["capture"]
+    engine = pod(made)["containers"][0]["resources"]
+    gib = Decimal(2) ** 30
+    volumes = {item["name"]: item for item in pod(made)["volumes"]}
+    assert parse(volumes["spool"]["emptyDir"]["sizeLimit"]) == 4 * gib
+    assert parse(volumes["shm"]["emptyDir"]["sizeLimit"]) == 8 * gib
+    assert parse(engine["requests"]["memory"]) == (8 * 16 + 12) * gib
+    assert parse(engine["limits"]["memory"]) == (8 * 128 + 12) * gib

@@ -238,3 +238,29 @@ def test_a_finish_that_cannot_start_says_why(stage: Any, make: Any) -> None:
     run.step(50)
     assert run.condition("Succeeded") == ("Unknown", "ContainerConfigError")
     assert 'secret "gone" not found' in run.message("Succeeded")
+
+
+def test_a_pod_deleted_before_its_first_container_started_is_lost(stage: Any, make: Any) -> None:
+    run = stage().started()
+    pod = make.capture_pod()
+    unknown = {
+        name: Container(name, State.TERMINATED, reason="ContainerStatusUnknown", exit_code=137, message="not located")
+        for name in pod.containers
+    }
+    run.pods = [replace(pod, gone=True, containers=unknown)]
+    run.step(5)
+    assert run.status["failure"]["reason"] == "PodLost"
+    assert "captureTime" not in run.status
+
+
+def test_an_image_without_python_is_told_in_the_words_of_the_kubelet(stage: Any, make: Any) -> None:
+    run = stage().started()
+    pod = make.capture_pod()
+    engine = Container(
+        "engine", State.TERMINATED, reason="StartError", exit_code=128, message='exec: "python3": not found',
+        finished=make.at(20),
+    )  # fmt: skip
+    run.pods = [replace(pod, containers={**pod.containers, "engine": engine})]
+    run.step(21)
+    assert run.status["failure"]["reason"] == "EngineFailed"
+    assert 'exec: "python3": not found' in run.status["failure"]["message"]
