@@ -14,7 +14,7 @@ from shapetrace_operator.observe import Container, Pod
 _IN_ORDER = (names.CONTAINER_PREFLIGHT, names.CONTAINER_INJECT, names.CONTAINER_ENGINE)
 SIGKILL_CODE = 137
 UNKNOWN = "ContainerStatusUnknown"
-"""What the kubelet writes, with exit code 137, for containers of a deleted pod that it never started or lost track of."""
+"""What the kubelet writes, with exit code 137, for what it never started or lost track of."""
 
 
 def record(attempt: Attempt) -> None:
