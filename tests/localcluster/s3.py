@@ -229,6 +229,7 @@ def _spawn(store: Store) -> None:
             cwd=store.directory,
         )
     _write_private(store.directory / "pid", f"{process.pid} {_start_time(process.pid)}")
+    process.returncode = 0  # nobody waits for it: it outlives us, and Popen would warn of that
 
 
 def _server_arguments(store: Store) -> list[str]:
