@@ -45,7 +45,7 @@ lint: venv ## ruff, mypy --strict, import-linter, generated files, shell scripts
 	@if helm=$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1) && [ -n "$$helm" ]; then \
 	  $$helm lint --strict --kube-version 1.34 charts/shapetrace; else echo "chart not linted: no helm yet (make cluster-up builds it)"; fi
 test-unit: venv ## unit tests, without torch, under a minute
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest tests/unit -n 2 --dist loadfile
 test-s3: venv ## tests against a real S3 server of their own
 	$(BIN)/pytest tests/s3
 test-torch: venv venv-torch ## tests with torch: the engine, run-local

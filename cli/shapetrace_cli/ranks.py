@@ -22,6 +22,8 @@ _LINE_EVERY_SECONDS = 2.0
 """Between two lines of counters; a change of state is told at once."""
 _MAX_ROWS = 32
 """More ranks do not fit a screen; the line above the table counts all."""
+_MAX_RANKS_IN_A_LINE = 8
+"""One node's usual number of devices; more is for the table of a terminal and for ``kubectl get -o yaml``."""
 _STATE_STYLES = {
     RankState.DONE.value: "green",
     RankState.FAILED.value: "bold red",
@@ -39,6 +41,17 @@ def counters(ranks: Sequence[RankProgress]) -> str:
     failed = sum(entry.failed for entry in ranks)
     lost = f", {failed} lost" if failed else ""
     return f"{uploaded}/{expected} traces stored{lost}, {done}/{len(ranks) or '?'} ranks done"
+
+
+def each(ranks: Sequence[RankProgress]) -> str:
+    """``rank 0 Capturing 8/16, rank 1 Loading 0/?``; empty for more ranks than a line can show."""
+    if not 1 < len(ranks) <= _MAX_RANKS_IN_A_LINE:
+        return ""
+    words = [
+        f"rank {entry.rank} {plain(entry.state)} {entry.uploaded}/{'?' if entry.expected is None else entry.expected}"
+        for entry in ranks
+    ]
+    return " (" + ", ".join(words) + ")"
 
 
 class RanksView:
@@ -78,7 +91,7 @@ class RanksView:
             self._live.update(_screen(f"{phase}: {counters(ranks)}", self._seconds, ranks))
             return
         states = (phase, tuple((entry.rank, entry.state) for entry in ranks))
-        line = f"{phase}: {counters(ranks)}"
+        line = f"{phase}: {counters(ranks)}{each(ranks)}"
         late = self._clock() - self._last_time >= _LINE_EVERY_SECONDS
         if self._quiet or line == self._last_line or (states == self._states and not late):
             return

@@ -72,7 +72,7 @@ def test_a_run_is_shown_until_it_ends_and_its_end_is_told() -> None:
     assert lines == [
         "waiting for the operator: 0/? traces stored, 0/? ranks done",
         "Pending (Unschedulable: no node): 0/? traces stored, 0/? ranks done",
-        "Capturing: 1/8 traces stored, 0/2 ranks done",
+        "Capturing: 1/8 traces stored, 0/2 ranks done (rank 0 Capturing 1/4, rank 1 Capturing 0/4)",
     ]
 
 
