@@ -1,6 +1,6 @@
 """Write what is generated: the CRD, its copy in the chart, and the tables of docs/. `--check` only compares.
 
-    python docs/generate.py [--check]
+python docs/generate.py [--check]
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def api_page(crd: Mapping[str, Any]) -> str:
     lines = [NOTICE, f"# {names.KIND} ({names.GROUP}/{version['name']})", ""]
     for part in ("spec", "status"):
         lines += [f"## {part}", "", "| field | type | default | meaning |", "|---|---|---|---|"]
-        lines += [f"| `{path}` | {kind} | {default} | {text} |" for path, kind, default, text in _fields(properties[part], "")]
+        lines += [
+            f"| `{path}` | {kind} | {default} | {text} |" for path, kind, default, text in _fields(properties[part], "")
+        ]
         lines.append("")
     return "\n".join(lines)
 

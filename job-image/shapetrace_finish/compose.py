@@ -80,7 +80,7 @@ def compose_manifest(
 
 
 def find_failure(parts: Iterable[Part], verdicts: Verdicts, *, strict: bool) -> Failure | None:
-    """The first cause of a bad end: what the launcher noted, that ``strict`` is not satisfied, or the verdict's reasons.
+    """The first cause of a bad end: what the launcher noted, an unsatisfied ``strict``, or the verdict's own reasons.
 
     A launcher that was merely stopped follows another pod's fault, so a fault proper is preferred. Where the verdict
     alone would be a success, ``NotProven`` decides and is named.

@@ -1,4 +1,4 @@
-"""Fixtures of the cluster tests. `make test` brings the cluster up first; each test has a namespace and a bucket of its own."""
+"""Fixtures of the cluster tests: `make test` brings the cluster up; each test has its own namespace and bucket."""
 
 from __future__ import annotations
 

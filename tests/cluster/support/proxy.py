@@ -28,7 +28,7 @@ class Seen:
 
     @property
     def kind(self) -> str:
-        """Verb and resource: ``create jobs``, ``patch profileruns/status``, ``watch pods``, ``get profileruns``, ``other``."""
+        """Verb and resource: ``create jobs``, ``patch profileruns/status``, ``watch pods``, ``other``."""
         parts = self.path.strip("/").split("/")
         tail = parts[parts.index("namespaces") + 2 :] if "namespaces" in parts else parts[-1:]
         if not tail:
