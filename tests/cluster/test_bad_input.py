@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import localcluster
 import pytest
 import yaml
 from cluster import Cluster, Operator
@@ -253,10 +254,8 @@ def test_a_refusal_by_admission_is_shown_in_its_own_words(
 def test_a_run_that_cannot_store_frees_its_gpus(
     cluster: Cluster, operator: Operator, namespace: str, storage: dict[str, Any], apply_run: Apply
 ) -> None:
-    from cluster import script
-
     resource = f"example.com/{namespace[-6:]}gpu"
-    script("fake-gpu", "node-1", resource, "2")
+    localcluster.run("fake-gpu", "node-1", resource, "2")
     try:
         started = time.monotonic()
         apply_run(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import localcluster
 import pytest
 import s3 as objectstore
 from cluster import Cluster, Operator
@@ -264,11 +265,9 @@ def test_an_api_server_away_for_a_while_changes_nothing(
     apply_run: Apply,
     wait_finished: Finish,
 ) -> None:
-    from cluster import script
-
     apply_run(slow_run("restart", storage))
     wait_half_way(cluster, namespace, HALF_WAY)
-    script("restart", "apiserver", timeout_seconds=90)
+    localcluster.run("restart", "apiserver", timeout_seconds=90)
     run = wait_finished("restart", 150)
     assert (run["status"]["phase"], run["status"]["verdict"]) == ("Succeeded", "Complete"), run["status"]
     assert len(cluster.list("jobs", namespace, "shapetrace.dev/run")) == 2

@@ -145,18 +145,12 @@ def test_counters_rise_while_capture_runs_and_objects_arrive_before_its_end(
 
 
 def audit_events(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
-    """The API server's audit log of one namespace, responses only."""
-    events = []
-    for path in sorted(cluster.audit_log.parent.glob("audit*.log"), key=lambda found: found.stat().st_mtime):
-        for line in path.read_text().splitlines():
-            if namespace in line:
-                event = json.loads(line)
-                if (
-                    event["stage"] == "ResponseComplete"
-                    and (event.get("objectRef") or {}).get("namespace") == namespace
-                ):
-                    events.append(event)
-    return sorted(events, key=lambda event: str(event["requestReceivedTimestamp"]))
+    """The API server's audit log of one namespace, oldest first, responses only."""
+    return [
+        event
+        for event in cluster.audit_events()
+        if event["stage"] == "ResponseComplete" and (event.get("objectRef") or {}).get("namespace") == namespace
+    ]
 
 
 def test_few_writes_to_the_api(

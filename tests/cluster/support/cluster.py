@@ -15,44 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import localcluster
 import yaml
 from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = ROOT / "tests" / "localcluster" / "cluster"
 
 
-def script(*arguments: str, timeout_seconds: float = 300) -> str:
-    """Run the cluster script; its standard output."""
-    done = subprocess.run(
-        [str(SCRIPT), *arguments], capture_output=True, text=True, timeout=timeout_seconds, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"cluster {' '.join(arguments)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return done.stdout
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Paths of the running cluster and calls against it."""
-
-    run_dir: Path
-
-    @property
-    def kubeconfig(self) -> Path:
-        return self.run_dir / "admin.kubeconfig"
+class Cluster(localcluster.Cluster):
+    """The running cluster, with calls that tests read well."""
 
     @property
     def bin(self) -> Path:
         return self.run_dir / "bin"
 
-    @property
-    def audit_log(self) -> Path:
-        return self.run_dir / "audit.log"
-
     def image(self, name: str) -> str:
         """Reference by content of ``shapetrace`` or ``shapetrace-engine``."""
-        return script("image-ref", name).strip()
+        return localcluster.image(name)
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True, timeout_seconds: float = 60
