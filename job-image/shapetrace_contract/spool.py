@@ -8,11 +8,34 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from shapetrace_contract import VERSION, keys
+from shapetrace_contract.reading import read_lines
+from shapetrace_contract.reading import read_object as read_json
+
+__all__ = [
+    "CAPTURES",
+    "DONE",
+    "DRAINED",
+    "ENGINE_LOG",
+    "PLAN",
+    "RANK",
+    "RESERVE_BYTES",
+    "STOPPED",
+    "UPLOADED",
+    "append_line",
+    "process_file",
+    "rank_folder",
+    "rank_folders",
+    "read_json",
+    "read_lines",
+    "temporary",
+    "trace_file",
+    "write_json",
+]
 
 RANK = "rank.json"
 PLAN = "plan.jsonl"
@@ -61,19 +84,15 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a whole object so that a reader sees all of it or nothing; ``v`` is added."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = temporary(path)
-    part.write_text(json.dumps({"v": VERSION, **value}, ensure_ascii=False) + "\n")
+    part.unlink(missing_ok=True)  # its name can be guessed: never written through a link
+    with part.open("xb") as stream:
+        stream.write(_to_line(value))
     part.replace(path)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in ``path``, None where there is no such file. ValueError where it is not a JSON object."""
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} holds no JSON object")
-    return value
+def _to_line(value: Mapping[str, Any]) -> bytes:
+    """UTF-8 whatever the locale; half a surrogate pair (a name of a file, an error's text) becomes a question mark."""
+    return (json.dumps({"v": VERSION, **value}, ensure_ascii=False) + "\n").encode("utf-8", "replace")
 
 
 def append_line(path: Path, value: Mapping[str, Any]) -> None:
@@ -82,8 +101,9 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
     One ``write`` of the whole line: a reader in another process sees it whole or sees a line without newline.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = (json.dumps({"v": VERSION, **value}, ensure_ascii=False) + "\n").encode()
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    line = _to_line(value)
+    # not through a link, and not waiting at a pipe: the folder is the engine's
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     try:
         end = os.lseek(descriptor, 0, os.SEEK_END)
         whole = _end_of_whole_lines(descriptor, end)
@@ -109,14 +129,3 @@ def _end_of_whole_lines(descriptor: int, end: int) -> int:
             return start + found + 1
         position = start
     return 0
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file in order; nothing where it does not exist. A last line without newline is ignored."""
-    try:
-        with path.open("rb") as stream:
-            for line in stream:
-                if line.endswith(b"\n"):
-                    yield json.loads(line)
-    except FileNotFoundError:
-        return

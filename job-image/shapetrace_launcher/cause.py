@@ -93,7 +93,8 @@ def _unhooked(ranks: Sequence[int], records: Mapping[int, Mapping[str, Any]]) ->
         if record is None:
             text = f"rank {rank} wrote no record: nothing of ours ran in it; does it import shapetrace_capture?"
             return Cause(Reason.HOOKS_NOT_APPLIED, text, rank=rank)
-        hooks = record.get("hooks") or {}
+        hooks = record.get("hooks")
+        hooks = hooks if isinstance(hooks, Mapping) else {}
         if "applied" not in hooks.values():
             return Cause(Reason.HOOKS_NOT_APPLIED, f"rank {rank}: no hook was applied: {hooks}", rank=rank)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import selectors
 import signal
@@ -15,6 +16,7 @@ from shapetrace_launcher.cause import Exit
 from shapetrace_launcher.engines import Command
 from shapetrace_launcher.signals import Signals
 
+READ_BYTES = 65536
 LAST_WORDS_BYTES = 2048
 """Enough for the last line of a traceback."""
 
@@ -97,7 +99,7 @@ class Processes:
         """Send a signal to the whole process group of each process that has not ended."""
         for running in self._running:
             if running.process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(running.process.pid, number)
 
     def end(self, term_seconds: float, kill_seconds: float = 10.0) -> None:
@@ -127,7 +129,7 @@ class Processes:
         """Pass on what is there, in whole lines; False at the end of the output."""
         assert running.process.stdout is not None
         try:
-            data = os.read(running.process.stdout.fileno(), 65536)
+            data = os.read(running.process.stdout.fileno(), READ_BYTES)
         except BlockingIOError:
             return True
         if not data:
@@ -150,10 +152,17 @@ class Processes:
     def _drain_output(self) -> None:
         """What the ended processes left in their pipes; a grandchild that keeps one open is not waited for."""
         for running in self._running:
-            stdout = running.process.stdout
-            while stdout is not None and stdout in self._selector.get_map() and self._readable(stdout.fileno()):
-                if not self._pump(running):
-                    break
+            self._drain(running)
+
+    def _drain(self, running: _Running) -> None:
+        """What the pipe holds now, and no more: what left the process group may go on printing for ever."""
+        stdout = running.process.stdout
+        if stdout is None or stdout not in self._selector.get_map():
+            return
+        # one more than fill it, for the end of the output
+        for _ in range(fcntl.fcntl(stdout.fileno(), fcntl.F_GETPIPE_SZ) // READ_BYTES + 1):
+            if not self._readable(stdout.fileno()) or not self._pump(running):
+                return
 
     @staticmethod
     def _readable(descriptor: int) -> bool:
@@ -177,10 +186,5 @@ class Processes:
                     os.waitpid(found.si_pid, os.WNOHANG)
                 continue
             code = running.process.wait()
-            while self._has_output(running) and self._pump(running):
-                pass
+            self._drain(running)
             self.exits.append(Exit(running.command.name, running.command.ranks, code, running.last_words))
-
-    def _has_output(self, running: _Running) -> bool:
-        stdout = running.process.stdout
-        return stdout is not None and stdout in self._selector.get_map() and self._readable(stdout.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -134,7 +135,7 @@ class Launcher:
     def _complete(self, folder: Path) -> None:
         try:
             complete(folder)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._say(f"the records of the script cannot be completed: {type(error).__name__}: {error}")
 
     def _end(self, cause: Cause) -> None:
@@ -155,6 +156,9 @@ class Launcher:
 
     def _note(self, cause: Cause) -> None:
         try:
+            with contextlib.suppress(OSError):
+                # the collector writes it after stopped.json only: an earlier one is the engine's, or was left over
+                (self._settings.spool / spool.DRAINED).unlink()
             spool.write_json(self._settings.spool / spool.STOPPED, cause.to_json())
         except OSError as error:
             self._say(f"stopped.json cannot be written: {error}")

@@ -59,8 +59,18 @@ def test_any_bytes_are_an_object_or_none(text: bytes) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"[]", b"1", b"", b"{", b'{"a": NaN}', b'{"a": "\\ud800"}', b"\xff", b'{"a":' * 40 + b"1" + b"}" * 40],
-    ids=["list", "number", "empty", "torn", "NaN", "half a pair", "no UTF-8", "deep"],
+    [
+        b"[]",
+        b"1",
+        b"",
+        b"{",
+        b'{"a": NaN}',
+        b'{"a": 1e999}',
+        b'{"a": "\\ud800"}',
+        b"\xff",
+        b'{"a":' * 40 + b"1" + b"}" * 40,
+    ],
+    ids=["list", "number", "empty", "torn", "NaN", "no number of JSON", "half a pair", "no UTF-8", "deep"],
 )
 def test_what_cannot_be_written_again_is_no_object(text: bytes) -> None:
     assert parse_object(text) is None

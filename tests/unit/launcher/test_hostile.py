@@ -48,7 +48,7 @@ PLACED = {
     "a folder": "(FOLDER / NAME).mkdir()",
     "a link to an endless file": "(FOLDER / NAME).symlink_to('/dev/zero')",
     "deep JSON": "(FOLDER / NAME).write_text('[' * 200_000)",
-    "half a surrogate": "(FOLDER / NAME).write_bytes(b'{\"reason\": \"\\xff\"}')",
+    "half a surrogate": '(FOLDER / NAME).write_bytes(b\'{"reason": "\\xff"}\')',
     "other types": '(FOLDER / NAME).write_text(\'{"hooks": [1], "records": "x", "captureBegin": [1], "errors": 5}\')',
 }
 
