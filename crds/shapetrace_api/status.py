@@ -20,10 +20,20 @@ MAX_BYTES = 2**53
 """JSON numbers are exact up to here in every reader."""
 
 
+FIRST_YEAR, LAST_YEAR = 1970, 9000
+"""What is counted from a time (at most 68 years, an int32 of seconds) has to stay within the calendar."""
+
+
 def _second(moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise ValueError("a time without a zone")
-    return moment.astimezone(UTC).replace(microsecond=0)
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time beyond the calendar") from None
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError("a time that no clock shows")
+    return moment.replace(microsecond=0)
 
 
 Time = Annotated[

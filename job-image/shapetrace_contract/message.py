@@ -18,7 +18,8 @@ MAX_TERMINATION_BYTES = 4096
 
 def shorten(text: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
     """At most ``limit`` characters on one line, the head kept."""
-    line = " ".join(text.split())
+    # half a surrogate pair is a str to Python and nothing to any reader of UTF-8
+    line = " ".join(text.split()).encode(errors="replace").decode()
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
@@ -49,7 +50,7 @@ class Termination:
                 exitCode=value.get("exitCode"),
                 drained=value.get("drained") is True,
             )
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
 

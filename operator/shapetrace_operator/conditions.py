@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from shapetrace_api.status import Condition, ConditionStatus, ConditionType, ProfileRunStatus
 
 WAITING = "Waiting"
 """Not yet: something before it has to happen first."""
+HELD_BACK = "HeldBack"
+"""A queue, or somebody, has suspended the Job."""
 IN_PROGRESS = "InProgress"
 ACCEPTED = "Accepted"
 SCHEDULED = "Scheduled"
@@ -38,10 +41,16 @@ def put(
     *,
     now: datetime,
     generation: int | None = None,
+    before: Sequence[Condition] = (),
 ) -> Condition:
-    """Set a condition. ``lastTransitionTime`` moves only when the condition's status changes."""
+    """Set a condition. ``lastTransitionTime`` moves only when the condition's status changes.
+
+    ``before`` are the conditions as they are stored: a status that is taken away and given back within one decision
+    has not changed, for any reader and for any clock that counts from it.
+    """
     known = get(status, kind)
-    since = known.last_transition_time if known is not None and known.status is value else now
+    stored = next((item for item in before if item.type is kind), known)
+    since = next((item.last_transition_time for item in (stored, known) if item and item.status is value), now)
     new = Condition(
         type=kind,
         status=value,

@@ -15,6 +15,7 @@ from shapetrace_operator.decide import (
     finish,
     over,
     ranks,
+    recorded,
     retries,
     steps,
     stops,
@@ -32,11 +33,14 @@ def is_finished(status: ProfileRunStatus) -> bool:
 
 def decide(case: Case) -> Plan:
     """What to do next about one run. The same answer for the same input, whatever happened in between."""
-    status = ProfileRunStatus.model_validate(case.run.get("status") or {})
+    status = recorded.read(case.run.get("status") or {})
     draft = Draft(case=case, status=status)
     if case.run["metadata"].get("deletionTimestamp"):
-        return draft.plan()  # children go with their owner
+        # children go with their owner, which a finalizer of somebody else may keep for long
+        stops.leftovers(draft)
+        return draft.plan()
     if is_finished(status):
+        stops.leftovers(draft)
         ends.expire(draft, case.run)
         return draft.plan()
     status.observed_generation = case.generation
@@ -56,6 +60,7 @@ def decide(case: Case) -> Plan:
         _suspended(Attempt(draft, spec, status.attempt))
     else:
         _follow(Attempt(draft, spec, status.attempt))
+    stops.leftovers(draft, status.attempt)
     return draft.plan()
 
 
@@ -79,7 +84,8 @@ def _suspended(attempt: Attempt) -> None:
         if job is not None and not job.over and not job.deleting:
             attempt.draft.delete.append(job)
         return
-    _start(attempt.draft, attempt.spec, attempt.number + 1, attempt.retries_used)
+    used = retries.next_retries(attempt) if attempt.status.failure is not None else None
+    _start(attempt.draft, attempt.spec, attempt.number + 1, attempt.retries_used if used is None else used)
 
 
 def _follow(attempt: Attempt) -> None:
@@ -115,5 +121,9 @@ def _commit(attempt: Attempt, result: finish.Result | None) -> None:
     used = None if good else retries.next_retries(attempt)
     if used is None:
         ends.end(draft, good)
+        return
+    if spec.suspend:
+        # the cause stays: it tells, when the run goes on, that this attempt counts
+        ends.suspend(draft, draft.status.failure)
         return
     _start(draft, spec, attempt.number + 1, used)

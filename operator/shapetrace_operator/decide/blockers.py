@@ -35,7 +35,7 @@ _ORDER = (
     names.CONTAINER_ENGINE,
     names.CONTAINER_FINISH,
 )
-_TRY = re.compile(r"^(Error creating: )?(pods \"[^\"]*\" is forbidden: )?")
+_TRY = re.compile(r"^(\(combined from similar events\): )?(Error creating: )?(pods \"[^\"]*\" is forbidden: )?")
 _BACK_OFF = re.compile(r"^Back-off pulling image \"[^\"]*\": [A-Za-z]+: ")
 """The kubelet says in turn that it failed and that it waits, with the same cause in both."""
 _NOT_FOUND = re.compile(r"(secret|configmap|persistentvolumeclaim|serviceaccount)s? \\?\"[^\"]*\\?\" not found", re.I)

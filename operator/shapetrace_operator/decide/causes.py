@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+from shapetrace_api.engine import MAX_RANKS
 from shapetrace_api.status import Failure
 from shapetrace_contract import names
 from shapetrace_contract.reasons import EXIT_CODES, Reason
@@ -13,6 +17,7 @@ from shapetrace_operator.observe import Container, Pod
 
 _IN_ORDER = (names.CONTAINER_PREFLIGHT, names.CONTAINER_INJECT, names.CONTAINER_ENGINE)
 SIGKILL_CODE = 137
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}")
 UNKNOWN = "ContainerStatusUnknown"
 """What the kubelet writes, with exit code 137, for what it never started or lost track of."""
 
@@ -50,13 +55,19 @@ def of_container(pod: Pod, container: Container) -> Failure:
         if taken and said.reason == Reason.STOPPED.value:
             message = f"{message} ({taken})"
         return Failure(
-            rank=said.rank,
+            rank=_whole(said.rank, 0, MAX_RANKS - 1),
             container=container.name,
-            exit_code=said.exitCode if said.exitCode is not None else code,
-            reason=said.reason if said.reason.isalnum() and len(said.reason) <= 64 else Reason.ENGINE_FAILED.value,
+            exit_code=_whole(said.exitCode, -255, 255, code),
+            reason=said.reason if _WORD.fullmatch(said.reason) else Reason.ENGINE_FAILED.value,
             message=message,
         )
     return ranks.failure(_reason(container), _words(container), container=container.name, exit_code=code)
+
+
+def _whole(value: Any, least: int, most: int, otherwise: int | None = None) -> int | None:
+    """A number of a termination message, which an engine's script can write as well as the launcher."""
+    good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+    return value if good else otherwise
 
 
 def _reason(container: Container) -> Reason:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from shapetrace_api.status import ConditionStatus, ConditionType, Phase
+from shapetrace_api.status import ConditionStatus, ConditionType, Failure, Phase
 from shapetrace_contract.reasons import Reason
 
 from shapetrace_operator import conditions
@@ -26,10 +26,17 @@ def end(draft: Draft, good: bool) -> None:
     status.completion_time = draft.case.now
 
 
-def suspend(draft: Draft) -> None:
-    """Nothing of the run holds anything any more, and it goes on when ``spec.suspend`` is taken back."""
+def suspend(draft: Draft, failure: Failure | None = None) -> None:
+    """Nothing of the run holds anything any more, and it goes on when ``spec.suspend`` is taken back.
+
+    ``failure``: the cause of an attempt that had failed by itself before.
+    """
     draft.status.phase = Phase.SUSPENDED
-    draft.status.failure = None
+    draft.status.failure = failure
+    scheduled = conditions.get(draft.status, ConditionType.SCHEDULED)
+    if scheduled is not None and scheduled.status is ConditionStatus.FALSE:
+        # how long it waited before says nothing about the wait that begins when it goes on
+        draft.condition(ConditionType.SCHEDULED, ConditionStatus.UNKNOWN, Reason.SUSPENDED.value)
     draft.condition(
         ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.SUSPENDED.value, "spec.suspend is set: take it back"
     )

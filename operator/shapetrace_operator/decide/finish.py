@@ -74,7 +74,11 @@ def _show_blocker(attempt: Attempt, job: Job) -> None:
     known = conditions.get(attempt.status, ConditionType.SUCCEEDED)
     if known is None or known.reason == Reason.SUSPENDED.value:
         return
-    if blocker is not None:
+    if job.suspended:
+        # its deadline does not count meanwhile, so nothing but this message tells
+        message = f"the finish waits: its Job {job.name} is suspended by a queue or by hand"
+        attempt.draft.condition(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, conditions.HELD_BACK, message)
+    elif blocker is not None:
         message = f"the finish waits: {blocker.message}"
         attempt.draft.condition(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, blocker.reason.value, message)
     elif known.reason != conditions.WAITING:
@@ -119,17 +123,18 @@ def parse(text: str) -> Result | None:
         value = json.loads(text)
         rows = [_row(row) for row in value.get("ranks") or []]
         digest, failure = str(value["sha256"]), value.get("failure")
-        if not re.fullmatch("[0-9a-f]{64}", digest) or not (failure is None or isinstance(failure, dict)):
+        uri = shorten(str(value["uri"]), 1024)
+        if not re.fullmatch("[0-9a-f]{64}", digest) or not uri or not (failure is None or isinstance(failure, dict)):
             return None
         return Result(
             verdict=Verdict(value["verdict"]),
-            uri=shorten(str(value["uri"]), 1024),
+            uri=uri,
             sha256=digest,
             failure=failure,
             ranks={row["rank"]: row for row in rows},
             rest=bool(value.get("rest")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

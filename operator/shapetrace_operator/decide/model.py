@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from shapetrace_api.spec import ProfileRunSpec
-from shapetrace_api.status import ConditionStatus, ConditionType, Failure, Phase, ProfileRunStatus
+from shapetrace_api.status import Condition, ConditionStatus, ConditionType, Failure, Phase, ProfileRunStatus
 
 from shapetrace_operator import conditions
 from shapetrace_operator.build.defaults import Defaults
@@ -57,11 +57,24 @@ class Draft:
     delete: list[Job] = field(default_factory=list)
     delete_run: bool = False
     due: list[datetime] = field(default_factory=list)
+    stored: Sequence[Condition] = ()
+    """The conditions as they were before this decision."""
+
+    def __post_init__(self) -> None:
+        """Keep what is stored: the status is changed in place."""
+        self.stored = tuple(self.status.conditions)
 
     def condition(self, kind: ConditionType, value: ConditionStatus, reason: str, message: str = "") -> datetime:
         """Set a condition; since when it has its status."""
         known = conditions.put(
-            self.status, kind, value, reason, message, now=self.case.now, generation=self.case.generation
+            self.status,
+            kind,
+            value,
+            reason,
+            message,
+            now=self.case.now,
+            generation=self.case.generation,
+            before=self.stored,
         )
         return known.last_transition_time
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from shapetrace_api.status import Failure, Progress, RankStatus
+from shapetrace_api.status import MAX_BYTES, MAX_COUNT, Failure, Progress, RankStatus
 from shapetrace_contract.message import shorten
 from shapetrace_contract.progress import RankProgress
 from shapetrace_contract.reasons import RankState, Reason
@@ -55,14 +55,14 @@ def put(draft: Draft, entries: Iterable[RankStatus]) -> None:
     ranks = sorted(entries, key=lambda entry: entry.rank)
     draft.status.ranks = ranks
     expected = _total(entry.expected for entry in ranks) if ranks else None
-    uploaded = sum(entry.uploaded for entry in ranks)
+    uploaded = _sum(entry.uploaded for entry in ranks)
     done = sum(entry.state is RankState.DONE for entry in ranks)
     draft.status.progress = Progress(
         expected=expected,
-        captured=sum(entry.captured for entry in ranks),
+        captured=_sum(entry.captured for entry in ranks),
         uploaded=uploaded,
-        failed=sum(entry.failed for entry in ranks),
-        bytes=sum(entry.bytes for entry in ranks),
+        failed=_sum(entry.failed for entry in ranks),
+        bytes=_sum((entry.bytes for entry in ranks), MAX_BYTES),
         summary=f"{uploaded}/{'?' if expected is None else expected}",
         ranks_summary=f"{done}/{len(ranks)}",
     )
@@ -70,7 +70,12 @@ def put(draft: Draft, entries: Iterable[RankStatus]) -> None:
 
 def _total(counts: Iterable[int | None]) -> int | None:
     known = list(counts)
-    return None if any(count is None for count in known) else sum(count or 0 for count in known)
+    return None if any(count is None for count in known) else _sum(count or 0 for count in known)
+
+
+def _sum(counts: Iterable[int], most: int = MAX_COUNT) -> int:
+    """A sum that the schema holds, whatever the single counters claim."""
+    return min(sum(counts), most)
 
 
 def end(draft: Draft, state: RankState) -> None:

@@ -6,6 +6,7 @@ one. Deleting the Job gives its pods their grace: what was captured is stored, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from shapetrace_api.status import ConditionStatus, ConditionType
@@ -14,8 +15,9 @@ from shapetrace_contract.reasons import Reason
 
 from shapetrace_operator import conditions
 from shapetrace_operator.decide import ranks, steps
-from shapetrace_operator.decide.model import Attempt
+from shapetrace_operator.decide.model import Attempt, Draft
 from shapetrace_operator.decide.over import is_lost
+from shapetrace_operator.observe import Pod
 
 STOPPED_BY_US = {
     reason.value
@@ -54,9 +56,21 @@ def decide(attempt: Attempt) -> None:
         attempt.draft.delete.append(job)
 
 
+def leftovers(draft: Draft, attempt: int | None = None) -> None:
+    """Stop captures that nobody waits for: of other attempts than ``attempt``, of all of them where it is None."""
+    observed = draft.case.observed
+    for job in observed.jobs:
+        capture = job.role == names.ROLE_CAPTURE and job.attempt != attempt
+        if capture and not job.over and not job.deleting and not _all_ended(observed.capture_pods(job.attempt)):
+            draft.delete.append(job)
+
+
 def _engine_ended(attempt: Attempt) -> bool:
     """The pod is about to end by itself, or has."""
-    pods = attempt.pods
+    return _all_ended(attempt.pods)
+
+
+def _all_ended(pods: Sequence[Pod]) -> bool:
     return bool(pods) and all(pod.over or pod.container(names.CONTAINER_ENGINE).ended for pod in pods)
 
 
