@@ -116,8 +116,8 @@ class Cache:
         if run_uid is None:
             return None
         self._remember_ends(pod)
-        gone = [other for other in self._children.get(run_uid, ()) if other in self.gone_pods]
-        if run_uid in self.runs and len(gone) < MAX_GONE_PODS:
+        if run_uid in self.runs:
+            self._make_room(run_uid)
             last = _slim_pod(pod) if not _older(pod, known) or known is None else known
             self.gone_pods[uid] = last
             self._children.setdefault(run_uid, set()).add(uid)
@@ -125,6 +125,15 @@ class Cache:
             self._drop_pod_details(uid)
             self._unlink(run_uid, uid)
         return self.key_of(pod)
+
+    def _make_room(self, run_uid: str) -> None:
+        """The oldest goes: what it said is in the status, or was of an attempt that is over."""
+        gone = [uid for uid in self._children.get(run_uid, ()) if uid in self.gone_pods]
+        if len(gone) >= MAX_GONE_PODS:
+            oldest = min(gone, key=lambda uid: str(self.gone_pods[uid]["metadata"].get("creationTimestamp") or ""))
+            self.gone_pods.pop(oldest)
+            self._drop_pod_details(oldest)
+            self._unlink(run_uid, oldest)
 
     def jobs_of(self, run_uid: str) -> list[Object]:
         """The Jobs that carry the run's label."""

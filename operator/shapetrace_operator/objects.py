@@ -35,10 +35,15 @@ def true_condition(obj: Object, kind: str) -> Object | None:
     return item if item is not None and item.get("status") == "True" else None
 
 
+def owner_of(obj: Object) -> Object | None:
+    """The reference to the controller that owns the object."""
+    owners = obj.get("metadata", {}).get("ownerReferences") or []
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
 def owner_uid(obj: Object) -> str | None:
     """The uid of the controller that owns the object."""
-    owners = obj.get("metadata", {}).get("ownerReferences") or []
-    return next((owner.get("uid") for owner in owners if owner.get("controller")), None)
+    return (owner_of(obj) or {}).get("uid")
 
 
 def label(obj: Object, name: str) -> str | None:
@@ -47,7 +52,11 @@ def label(obj: Object, name: str) -> str | None:
     return str(value) if value is not None else None
 
 
-def number_label(obj: Object, name: str) -> int:
-    """A label that holds a whole number from 0 on; 0 for anything else."""
-    text = label(obj, name) or ""
-    return int(text) if text.isdecimal() and text.isascii() else 0
+MAX_DIGITS = 9
+"""Below 2**31. Python itself refuses to read numbers of more than 4300 digits, with an error."""
+
+
+def parse_number(text: Any) -> int | None:
+    """A whole number from 0 on in a foreign text; None for anything else."""
+    good = isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    return int(text) if good else None

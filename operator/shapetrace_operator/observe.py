@@ -11,9 +11,9 @@ from shapetrace_contract import names
 from shapetrace_contract.message import Termination
 from shapetrace_contract.progress import RankProgress
 
-from shapetrace_operator.build.names import ANNOTATION_FINISH, ANNOTATION_RETRIES
+from shapetrace_operator.build.names import ANNOTATION_RETRIES, numbers_of
 from shapetrace_operator.cache import Cache
-from shapetrace_operator.objects import Object, number_label, owner_uid, parse_time, true_condition
+from shapetrace_operator.objects import Object, owner_of, owner_uid, parse_number, parse_time, true_condition
 
 
 class State(StrEnum):
@@ -174,17 +174,11 @@ MAX_PROGRESS_FAILURES = 8
 
 def observe(run: Object, cache: Cache, events: Sequence[Event] = ()) -> Observed:
     """What is known of a run's children."""
-    uid, namespace = run["metadata"]["uid"], run["metadata"]["namespace"]
-    jobs = [
-        job_of(obj) for obj in cache.jobs_of(uid) if owner_uid(obj) == uid and obj["metadata"]["namespace"] == namespace
-    ]
-    pods = [
-        pod_of(obj, gone, cache)
-        for obj, gone in cache.pods_of(uid)
-        if obj["metadata"]["namespace"] == namespace and owner_uid(obj)
-    ]
-    pods.sort(key=lambda pod: (pod.attempt, pod.name))
-    attempt = max((pod.attempt for pod in pods if pod.role == names.ROLE_CAPTURE), default=0)
+    jobs = _jobs(run, cache)
+    pods = _pods(run, cache, {job.name: job.uid for job in jobs})
+    # counters of a pod of an earlier attempt say nothing about the attempt that has begun
+    begun = (run.get("status") or {}).get("attempt") or 0
+    attempt = max(begun, *(job.attempt for job in jobs), *(pod.attempt for pod in pods), 0)
     newest = [pod for pod in pods if pod.attempt == attempt and pod.role == names.ROLE_CAPTURE]
     progress = {
         entry.rank: replace(entry, pod=pod.name, node=pod.node or entry.node)
@@ -196,19 +190,50 @@ def observe(run: Object, cache: Cache, events: Sequence[Event] = ()) -> Observed
     return Observed(jobs=jobs, pods=pods, progress=progress, unreachable=unreachable, events=events)
 
 
-def job_of(obj: Object) -> Job:
-    """Read a Job."""
+def _jobs(run: Object, cache: Cache) -> list[Job]:
+    """The Jobs that the run controls and that are named as we name them."""
+    name, namespace, uid = (run["metadata"][key] for key in ("name", "namespace", "uid"))
+    found = []
+    for obj in cache.jobs_of(uid):
+        numbers = numbers_of(obj["metadata"]["name"], name, uid)
+        if numbers is not None and owner_uid(obj) == uid and obj["metadata"]["namespace"] == namespace:
+            found.append(job_of(obj, *numbers))
+    return found
+
+
+def _pods(run: Object, cache: Cache, jobs: Mapping[str, str]) -> list[Pod]:
+    """The pods that Jobs of the run made. Labels alone prove nothing: everybody who may make pods can write them.
+
+    ``jobs``: name -> uid of the Jobs that exist. A Job may be gone before its pods are; Kubernetes itself removes a pod
+    whose owner never existed.
+    """
+    name, namespace, uid = (run["metadata"][key] for key in ("name", "namespace", "uid"))
+    found = []
+    for obj, gone in cache.pods_of(uid):
+        owner = owner_of(obj) or {}
+        job = str(owner.get("name"))
+        numbers = numbers_of(job, name, uid) if owner.get("kind") == "Job" else None
+        ours = numbers is not None and jobs.get(job) in (None, owner.get("uid"))
+        if numbers is not None and ours and obj["metadata"]["namespace"] == namespace:
+            found.append(pod_of(obj, gone, cache, *numbers))
+    return sorted(found, key=lambda pod: (pod.attempt, pod.name))
+
+
+def _role(number: int) -> str:
+    return names.ROLE_FINISH if number else names.ROLE_CAPTURE
+
+
+def job_of(obj: Object, attempt: int, number: int) -> Job:
+    """Read a Job; ``attempt`` and ``number`` (of a finish, else 0) are those of its name."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     failed = true_condition(obj, "Failed") or true_condition(obj, "FailureTarget")
-    retries = (metadata.get("annotations") or {}).get(ANNOTATION_RETRIES) or ""
-    number = (metadata.get("annotations") or {}).get(ANNOTATION_FINISH) or ""
     return Job(
         name=metadata["name"],
         uid=metadata["uid"],
-        attempt=number_label(obj, names.LABEL_ATTEMPT),
-        role=(metadata.get("labels") or {}).get(names.LABEL_ROLE) or "",
-        number=int(number) if number.isdecimal() else 0,
-        retries=int(retries) if retries.isdecimal() else None,
+        attempt=attempt,
+        role=_role(number),
+        number=number,
+        retries=parse_number((metadata.get("annotations") or {}).get(ANNOTATION_RETRIES)),
         created=parse_time(metadata.get("creationTimestamp")),
         started=parse_time(status.get("startTime")),
         suspended=bool((obj.get("spec") or {}).get("suspend")),
@@ -219,8 +244,8 @@ def job_of(obj: Object) -> Job:
     )
 
 
-def pod_of(obj: Object, gone: bool, cache: Cache) -> Pod:
-    """Read a pod; ends of containers come from the cache where the pod itself no longer shows them."""
+def pod_of(obj: Object, gone: bool, cache: Cache, attempt: int, number: int) -> Pod:
+    """Read a pod of a Job; ends of containers come from the cache where the pod itself no longer shows them."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     scheduled, disruption = _condition(status, "PodScheduled"), _condition(status, "DisruptionTarget")
     states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
@@ -236,8 +261,8 @@ def pod_of(obj: Object, gone: bool, cache: Cache) -> Pod:
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
-        attempt=number_label(obj, names.LABEL_ATTEMPT),
-        role=(metadata.get("labels") or {}).get(names.LABEL_ROLE) or "",
+        attempt=attempt,
+        role=_role(number),
         job=owner_uid(obj) or "",
         node=(obj.get("spec") or {}).get("nodeName"),
         ip=status.get("podIP"),

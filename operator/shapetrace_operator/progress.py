@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 
 import aiohttp
+from shapetrace_api.engine import MAX_RANKS
 from shapetrace_contract import names
 from shapetrace_contract.progress import MAX_BODY_BYTES, RankProgress
 
@@ -32,6 +33,9 @@ class Poller:
         self._session = session
         self._changed = changed
         self._asked: dict[str, asyncio.Task[None]] = {}
+        self._turns: dict[str, int] = {}
+        """Pod uid -> the round in which it was asked last."""
+        self._round = 0
 
     async def run(self) -> None:
         """For ever."""
@@ -43,15 +47,23 @@ class Poller:
         """Ask every pod that is not being asked already."""
         for uid in [uid for uid, task in self._asked.items() if task.done()]:
             del self._asked[uid]
-        for key, pod in self._askable():
+        self._round += 1
+        askable = self._askable()
+        self._turns = {pod.uid: self._turns.get(pod.uid, 0) for _, pod in askable}
+        # whoever has waited longest is first: where there are more pods than requests, all of them have their turn
+        for key, pod in sorted(askable, key=lambda item: self._turns[item[1].uid]):
             if pod.uid not in self._asked and len(self._asked) < MAX_REQUESTS:
                 self._asked[pod.uid] = asyncio.create_task(self._ask(key, pod))
+                self._turns[pod.uid] = self._round
 
     def _askable(self) -> list[tuple[Key, Pod]]:
         found = []
         for run in self._cache.runs.values():
             if (run.get("status") or {}).get("completionTime") is None:
-                observed = observe(run, self._cache)
+                try:
+                    observed = observe(run, self._cache)
+                except Exception:  # noqa: S112 - the run's own cycle meets the same, and tells
+                    continue
                 pods = observed.capture_pods(observed.newest_attempt)
                 found += [(run_key(run), pod) for pod in pods if is_askable(pod)]
         return found
@@ -71,7 +83,9 @@ class Poller:
                 self._changed(key)
             return
         reach.failures, reach.answered = 0, True
-        if pod.uid in self._cache.pods and self._cache.progress.get(pod.uid) != entries:
+        if pod.uid not in self._cache.pods:
+            self._cache.reachability.pop(pod.uid, None)
+        elif self._cache.progress.get(pod.uid) != entries:
             self._cache.progress[pod.uid] = entries
             self._changed(key)
 
@@ -87,9 +101,13 @@ async def fetch(session: aiohttp.ClientSession, address: str) -> list[RankProgre
     host = f"[{address}]" if ":" in address else address
     timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, connect=CONNECT_SECONDS)
     url = f"http://{host}:{names.PROGRESS_PORT}{names.PROGRESS_PATH}"
-    async with session.get(url, timeout=timeout, allow_redirects=False) as response:
+    headers = {"Accept-Encoding": "identity"}
+    async with session.get(url, timeout=timeout, allow_redirects=False, headers=headers) as response:
         if response.status != 200:
             raise ValueError(f"{url} answers {response.status}")
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            # a kilobyte on the wire may be a megabyte in memory
+            raise ValueError(f"{url} answers in an encoding that was not asked for")
         body = b""
         async for chunk in response.content.iter_chunked(64 * 1024):
             body += chunk
@@ -98,4 +116,6 @@ async def fetch(session: aiohttp.ClientSession, address: str) -> list[RankProgre
     value = json.loads(body)
     if not isinstance(value, dict) or not isinstance(value.get("ranks"), list):
         raise ValueError(f"{url} gives no progress")
+    if len(value["ranks"]) > MAX_RANKS:
+        raise ValueError(f"{url} speaks of more than {MAX_RANKS} ranks")
     return [RankProgress.from_json(entry) for entry in value["ranks"]]

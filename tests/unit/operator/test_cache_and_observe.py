@@ -9,6 +9,7 @@ from shapetrace_operator.cache import MAX_GONE_PODS, Cache, Key, Reachability
 from shapetrace_operator.observe import MAX_PROGRESS_FAILURES, State, observe
 
 RUN_UID = "run-1"
+JOB = "demo-run-1-a1"
 KEY = Key("lab", "demo", RUN_UID)
 
 
@@ -17,20 +18,22 @@ def run(version: int = 1, **fields: Any) -> dict[str, Any]:
     return {"metadata": {**metadata, "managedFields": [{"big": "x"}]}, "spec": {}, "status": {}, **fields}
 
 
-def child(uid: str, version: int = 1, *, role: str = "capture", owner: str = RUN_UID, **fields: Any) -> dict[str, Any]:
+def child(
+    uid: str, version: int = 1, *, kind: str = "ProfileRun", owner: str = RUN_UID, **fields: Any
+) -> dict[str, Any]:
     metadata = {
         "name": uid,
         "namespace": "lab",
         "uid": uid,
         "resourceVersion": str(version),
-        "labels": {"shapetrace.dev/run": RUN_UID, "shapetrace.dev/attempt": "1", "shapetrace.dev/role": role},
-        "ownerReferences": [{"uid": owner, "controller": True}],
+        "labels": {"shapetrace.dev/run": RUN_UID, "shapetrace.dev/attempt": "1", "shapetrace.dev/role": "capture"},
+        "ownerReferences": [{"kind": kind, "name": owner, "uid": owner, "controller": True}],
     }
     return {"metadata": metadata, "spec": {}, "status": {}, **fields}
 
 
 def pod(uid: str = "pod-1", version: int = 1, **status: Any) -> dict[str, Any]:
-    made = child(uid, version, owner="job-1", status=status)
+    made = child(uid, version, kind="Job", owner=JOB, status=status)
     made["spec"] = {"nodeName": "node-1", "containers": [{"name": "engine"}]}
     return made
 
@@ -44,13 +47,13 @@ def ended(name: str, code: int, message: str = "") -> dict[str, Any]:
 def filled() -> Cache:
     cache = Cache()
     cache.put_run(run())
-    cache.put_job(child("job-1"))
+    cache.put_job(child(JOB))
     return cache
 
 
 def test_children_bring_the_key_of_their_run() -> None:
     cache = Cache()
-    assert cache.put_job(child("job-1")) is None, "the run is not known yet"
+    assert cache.put_job(child(JOB)) is None, "the run is not known yet"
     assert cache.put_run(run()) == KEY
     assert cache.put_pod(pod()) == KEY
     assert cache.remove_pod(pod()) == KEY
@@ -58,16 +61,16 @@ def test_children_bring_the_key_of_their_run() -> None:
 
 def test_a_child_of_another_namespace_belongs_to_no_run() -> None:
     cache = filled()
-    forged = child("job-2")
+    forged = child("demo-run-1-a2")
     forged["metadata"]["namespace"] = "elsewhere"
     assert cache.put_job(forged) is None
-    assert [job.name for job in observe(cache.runs[RUN_UID], cache).jobs] == ["job-1"]
+    assert [job.name for job in observe(cache.runs[RUN_UID], cache).jobs] == [JOB]
 
 
 def test_a_job_that_only_carries_the_label_is_not_ours() -> None:
     cache = filled()
-    cache.put_job(child("job-2", owner="someone"))
-    assert [job.name for job in observe(cache.runs[RUN_UID], cache).jobs] == ["job-1"]
+    cache.put_job(child("demo-run-1-a2", owner="someone"))
+    assert [job.name for job in observe(cache.runs[RUN_UID], cache).jobs] == [JOB]
 
 
 def test_what_arrives_late_does_not_undo_what_is_newer() -> None:
@@ -132,7 +135,7 @@ def test_a_deleted_run_leaves_nothing_once_its_children_are_gone() -> None:
     cache.reachability["pod-1"] = Reachability()
     cache.remove_run(RUN_UID)
     cache.remove_pod(pod(version=2))
-    cache.remove_job(child("job-1", version=2))
+    cache.remove_job(child(JOB, version=2))
     assert cache == Cache()
 
 
@@ -142,7 +145,7 @@ def test_a_job_about_to_fail_counts_as_failed() -> None:
     conditions = [
         {"type": "FailureTarget", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": moment}
     ]
-    cache.put_job(child("job-1", version=2, status={"conditions": conditions, "startTime": moment}))
+    cache.put_job(child(JOB, version=2, status={"conditions": conditions, "startTime": moment}))
     (job,) = observe(cache.runs[RUN_UID], cache).jobs
     assert job.over
     assert job.failed == "R: m"

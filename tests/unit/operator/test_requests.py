@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,7 +29,7 @@ from shapetrace_operator.kube import (
     NotFoundError,
     UnreachableError,
 )
-from shapetrace_operator.listing import resync
+from shapetrace_operator.listing import forget_gone, resync
 from shapetrace_operator.observe import Observed
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -219,11 +220,22 @@ def test_a_look_at_the_lists_finds_what_is_gone() -> None:
     serve(handler, act)
 
 
+def test_a_run_whose_deletion_no_watch_delivered_is_forgotten() -> None:
+    async def act(kube: Kube, server: TestServer) -> None:
+        cache = Cache()
+        for uid in ("u", "v"):
+            cache.put_run({"metadata": {"name": uid, "namespace": "lab", "uid": uid}})
+        await forget_gone(kube, cache, ["lab"])
+        assert set(cache.runs) == {"v"}
+
+    serve(answer({"items": [{"metadata": {"uid": "v"}}], "metadata": {}}), act)
+
+
 # ---- progress
 def fetch(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> list[RankProgress]:
     async def act(kube: Kube, server: TestServer) -> list[RankProgress]:
         monkeypatch.setattr(names, "PROGRESS_PORT", server.port)
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(auto_decompress=False) as session:
             return await progress.fetch(session, "127.0.0.1")
 
     found: list[RankProgress] = serve(handler, act)
@@ -253,6 +265,61 @@ def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ValueError, match="more than"):
         fetch(handler, monkeypatch)
+
+
+def test_a_packed_answer_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        packed = gzip.compress(b'{"ranks": []}')
+        return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
+
+    with pytest.raises(ValueError, match="encoding"):
+        fetch(handler, monkeypatch)
+
+
+def test_more_ranks_than_a_pod_can_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="ranks"):
+        fetch(answer({"ranks": [{"rank": 0}] * 80_000}), monkeypatch)
+
+
+def test_every_pod_has_its_turn_where_there_are_more_than_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 3 * progress.MAX_REQUESTS
+    cache = Cache()
+    for number in range(count):
+        uid = f"{number:05}-run"
+        cache.put_run({"metadata": {"name": "demo", "namespace": "lab", "uid": uid}})
+        job = f"demo-{number:05}-a1"
+        labels = {names.LABEL_RUN: uid}
+        owners = {
+            "job": {"kind": "ProfileRun", "name": "demo", "uid": uid, "controller": True},
+            "pod": {"kind": "Job", "name": job, "uid": job, "controller": True},
+        }
+        metadata = {
+            kind: {"name": job, "namespace": "lab", "uid": job if kind == "job" else uid, "labels": labels}
+            | {"ownerReferences": [owner]}
+            for kind, owner in owners.items()
+        }
+        cache.put_job({"metadata": metadata["job"]})
+        running = {"name": "collector", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+        status = {"phase": "Running", "podIP": f"10.0.{number}.1", "initContainerStatuses": [running]}
+        cache.put_pod({"metadata": metadata["pod"], "status": status})
+    asked: set[str] = set()
+
+    async def unreachable(session: aiohttp.ClientSession, address: str) -> list[RankProgress]:
+        asked.add(address)
+        raise TimeoutError
+
+    monkeypatch.setattr(progress, "fetch", unreachable)
+
+    async def main() -> None:
+        async with aiohttp.ClientSession() as session:
+            poller = progress.Poller(cache, session, lambda key: None)
+            for _ in range(3):
+                poller.ask_all()
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert len(asked) == count
 
 
 def test_a_redirect_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
