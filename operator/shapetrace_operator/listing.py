@@ -50,10 +50,24 @@ async def resync(kube: Kube, cache: Cache, key: Key) -> bool:
     return bool(gone)
 
 
-async def resync_for_ever(kube: Kube, cache: Cache, queue: Callable[[Key], None]) -> None:
-    """Every minute, for every unfinished run."""
+async def forget_gone(kube: Kube, cache: Cache, namespaces: Sequence[str | None]) -> None:
+    """Forget the runs that are in no list any more."""
+    before = set(cache.runs)
+    found = {run["metadata"]["uid"] for space in namespaces async for run in kube.list_all(RUNS, names.PLURAL, space)}
+    for uid in before - found:
+        cache.remove_run(uid)
+
+
+async def resync_for_ever(
+    kube: Kube, cache: Cache, queue: Callable[[Key], None], namespaces: Sequence[str | None] = (None,)
+) -> None:
+    """Every minute: runs that are gone are forgotten, and the children of every unfinished run compared."""
     while True:
         await asyncio.sleep(RESYNC_SECONDS)
+        try:
+            await forget_gone(kube, cache, namespaces)
+        except ApiError as error:
+            log.debug("no list of runs: %s", error)
         for run in list(cache.runs.values()):
             if (run.get("status") or {}).get("completionTime") is None:
                 key = run_key(run)

@@ -59,7 +59,7 @@ async def _run(settings: Settings) -> None:
         server = await probes.serve(health, settings.probe_port)
         stack.push_async_callback(server.cleanup)
         client = await stack.enter_async_context(await connect.client(settings))
-        session = await stack.enter_async_context(aiohttp.ClientSession(trust_env=False))
+        session = await stack.enter_async_context(aiohttp.ClientSession(trust_env=False, auto_decompress=False))
         kube, cache = Kube(client), Cache()
         await _wait_for_crd(kube, health)
         await _first_picture(kube, cache, settings, health)
@@ -88,7 +88,7 @@ async def _work(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(queue.work(reconciler.reconcile)) for _ in range(settings.workers)]
         tasks.append(group.create_task(poller.run()))
-        tasks.append(group.create_task(listing.resync_for_ever(kube, cache, queue.add)))
+        tasks.append(group.create_task(listing.resync_for_ever(kube, cache, queue.add, settings.namespaces or (None,))))
         await kopf.operator(
             registry=registry,
             settings=handlers.settings(),

@@ -16,12 +16,14 @@ from shapetrace_operator.decide import Case, Plan, decide, is_finished
 from shapetrace_operator.events import EventReader
 from shapetrace_operator.kube import (
     AlreadyExistsError,
+    ApiError,
     ConflictError,
     ForbiddenError,
     InvalidError,
     Kube,
     NotFoundError,
 )
+from shapetrace_operator.listing import resync
 from shapetrace_operator.objects import Object, owner_uid
 from shapetrace_operator.observe import Observed, Refusal, observe
 
@@ -49,6 +51,8 @@ class Reconciler:
         self._events = EventReader(kube, monotonic)
         self._written: dict[str, float] = {}
         """Run uid -> when its status was last written."""
+        self._looked_for: dict[str, int] = {}
+        """Run uid -> the attempt whose Job was looked for in a list."""
 
     async def reconcile(self, key: Key) -> float | None:
         """One cycle; the seconds until the clock alone makes another one necessary."""
@@ -111,6 +115,9 @@ class Reconciler:
         return run
 
     async def _apply(self, key: Key, run: Object, observed: Observed) -> Plan:
+        await self._look_for_job(key, run, observed)
+        # the status that was just read may speak of more than the watches had delivered before
+        observed = replace(observe(run, self._cache), events=observed.events)
         plan = self._decide(run, observed)
         if plan.create is not None:
             refusal = await self._create(key, plan.create)
@@ -122,6 +129,17 @@ class Reconciler:
         if plan.delete_run:
             await self._delete_run(key)
         return plan
+
+    async def _look_for_job(self, key: Key, run: Object, observed: Observed) -> None:
+        """Before a Job of which the status speaks is taken for vanished, it is looked for, once.
+
+        The watches may be behind the status: after the process stood still, and where two operators overlap.
+        """
+        attempt = (run.get("status") or {}).get("attempt") or 0
+        if not attempt or self._looked_for.get(key.uid) == attempt or observed.capture_job(attempt) is not None:
+            return
+        await resync(self._kube, self._cache, key)
+        self._looked_for[key.uid] = attempt
 
     async def _create(self, key: Key, job: Object) -> Refusal | None:
         """Create a Job, or adopt it where an earlier cycle did and never heard so."""
@@ -135,7 +153,10 @@ class Reconciler:
             if owner_uid(found) != key.uid:
                 return Refusal(422, "AlreadyExists", f"a Job {name} exists that is not this run's: delete it")
             created = found
-        except (ForbiddenError, InvalidError) as error:
+        except ApiError as error:
+            # 500 is a webhook that is away: the run has to say so, and to end when it has waited too long
+            if not isinstance(error, ForbiddenError | InvalidError) and error.status != 500:
+                raise
             log.info("%s: the Job %s is refused: %s", key, name, error.message)
             return Refusal(error.status, error.reason, error.message)
         # the watch will tell as well, but the next cycle may come first
@@ -173,6 +194,7 @@ class Reconciler:
 
     def _forget(self, key: Key) -> None:
         self._written.pop(key.uid, None)
+        self._looked_for.pop(key.uid, None)
         self._events.forget(key.uid)
 
 
