@@ -12,6 +12,7 @@ from shapetrace_contract.reasons import Reason, Verdict
 from shapetrace_contract.settings import CaptureSettings, EngineSettings, RunId
 from shapetrace_contract.tag import upstream_alias
 from shapetrace_traces.judge import RankVerdict, TraceVerdict, Verdicts
+from shapetrace_traces.judge.evidence import texts
 from shapetrace_traces.manifest import (
     Failure,
     Manifest,
@@ -198,5 +199,5 @@ def _lost(entry: Mapping[str, Any], rank: int) -> ManifestLost:
         stage=str(entry.get("stage") or "capture"),
         epoch=epoch if isinstance(epoch := entry.get("epoch"), int) else 1,
         error=shorten(str(entry.get("error") or "the trace was lost")),
-        dirty=[str(text) for text in entry.get("dirty") or ()],
+        dirty=list(texts(entry.get("dirty"))),
     )

@@ -12,6 +12,7 @@ from typing import Any
 from shapetrace_contract import VERSION, keys
 from shapetrace_contract.tag import Shape, TagError
 from shapetrace_traces.index import TooLongTraceError, UnreadableTraceError, index_trace, unpack
+from shapetrace_traces.judge.evidence import texts
 from shapetrace_traces.store import ObjectInfo, ObjectMissing, Store
 
 from shapetrace_finish.patience import Patience
@@ -71,9 +72,11 @@ def gather(store: Store, uid: str, patience: Patience) -> Found:
         else:
             parts[rank] = part
     budget = _Budget()
+    objects = _traces(store, patience)
+    sizes = {info.key: info.bytes for stored in objects.values() for info, _ in stored}
     for rank, part in parts.items():
-        parts[rank] = _indexed(part, store, patience, budget)
-    for rank, stored in sorted(_traces(store, patience).items()):
+        parts[rank] = _indexed(_there(part, sizes), sizes, store, patience, budget)
+    for rank, stored in sorted(objects.items()):
         if rank not in parts:
             found.notes.append(f"rank {rank} left no part: {len(stored)} traces are read again")
             parts[rank] = _recover(rank, stored, store, uid, patience, budget)
@@ -112,15 +115,28 @@ def _traces(store: Store, patience: Patience) -> dict[int, list[tuple[ObjectInfo
     return found
 
 
-def _indexed(part: Mapping[str, Any], store: Store, patience: Patience, budget: _Budget) -> Mapping[str, Any]:
-    """The part, with the traces indexed here that its collector had no time or no memory to index."""
+def _there(part: Mapping[str, Any], sizes: Mapping[str, int]) -> Mapping[str, Any]:
+    """The part, with the traces that are not in the store among the lost ones: a manifest lists what is there.
+
+    Somebody may have removed an object, and the engine may have forged a line of ``uploaded.jsonl``.
+    """
+    gone = [entry for entry in part["traces"] if entry["key"] not in sizes]
+    lost = [{**entry, "error": "its part lists it, the store does not have it"} for entry in gone]
+    there = [entry for entry in part["traces"] if entry["key"] in sizes]
+    return {**part, "traces": there, "lost": [*part["lost"], *lost]}
+
+
+def _indexed(
+    part: Mapping[str, Any], sizes: Mapping[str, int], store: Store, patience: Patience, budget: _Budget
+) -> Mapping[str, Any]:
+    """The part, with the traces read here that its collector had no time or no memory to index, or that changed."""
     traces = []
     for entry in part["traces"]:
         index = entry.get("index")
-        if isinstance(index, Mapping) and not index.get("error"):
+        if isinstance(index, Mapping) and not index.get("error") and sizes[entry["key"]] == entry["bytes"]:
             traces.append(entry)
             continue
-        again = {**entry, "dirty": list(entry.get("dirty") or ())}
+        again = {**entry, "dirty": list(texts(entry.get("dirty")))}
         _read_again(again, store, patience, budget)
         traces.append(again)
     return {**part, "traces": traces}

@@ -179,7 +179,11 @@ def _index(trace: dict[str, Any]) -> dict[str, Any]:
 def _metadata(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value, allow_nan=False)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except ValueError as error:
+        raise UnreadableTraceError(f"the metadata cannot be written as JSON: {error}") from None
     if len(text) > MAX_METADATA_CHARACTERS:
         raise UnreadableTraceError(f"the metadata has {len(text)} characters, {MAX_METADATA_CHARACTERS} are read")
     return value
