@@ -30,15 +30,29 @@ def reasons_page() -> str:
 
 
 def _fields(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, str, str]]:
-    """(path, type, default, description) of every field, depth first."""
+    """(path, type and bounds, default, description) of every field, depth first."""
+    required = set(schema.get("required", []))
     for name, value in schema.get("properties", {}).items():
         here = f"{path}.{name}" if path else name
         kind = value.get("type", "integer or string")
-        choices = " \\| ".join(str(choice) for choice in value.get("enum", []))
-        default = f"`{value['default']}`" if "default" in value else ""
-        yield here, choices or kind, default, " ".join(str(value.get("description", "")).split()).replace("|", "\\|")
+        default = f"`{value['default']}`" if "default" in value else "**required**" if name in required else ""
+        text = " ".join(str(value.get("description", "")).split())
+        yield here, _bounds(value, kind), default.replace("|", "\\|"), text.replace("|", "\\|")
         inner = value.get("items", value)
         yield from _fields(inner, here + ("[]" if kind == "array" else ""))
+
+
+def _bounds(value: Mapping[str, Any], kind: str) -> str:
+    """What the API server accepts, in words that fit a cell."""
+    if "enum" in value:
+        return " \\| ".join(str(choice) for choice in value["enum"])
+    words = {
+        "minimum": "from", "maximum": "to", "minLength": "length from", "maxLength": "length to",
+        "minItems": "items from", "maxItems": "items to", "maxProperties": "entries to",
+    }  # fmt: skip
+    said = [f"{word} {value[key]}" for key, word in words.items() if key in value]
+    pattern = [f"`{value['pattern']}`".replace("|", "\\|")] if "pattern" in value else []
+    return ", ".join([kind, *said, *pattern])
 
 
 def api_page(crd: Mapping[str, Any]) -> str:

@@ -184,16 +184,22 @@ class PodOptions(ApiModel):
     image_pull_secrets: Annotated[list[LocalReference], Field(max_length=8), ListMap(("name",))] = Field(
         default=[], description="Secrets with which images are pulled."
     )
-    resources: Resources | None = Field(default=None, description="Requests and limits of the engine's container.")
+    resources: Resources | None = Field(
+        default=None,
+        description="Requests and limits of the engine's container; spool and /dev/shm are added to its memory. Where "
+        "absent: 500m CPU and 1Gi asked for, 8 CPUs and 8Gi allowed; with an accelerator, for each device, 2 CPUs and "
+        "16Gi asked for, 16 CPUs and 128Gi allowed.",
+    )
     shm_size: Quantity | None = Field(
         default=None,
-        description="Size of /dev/shm, which is memory and added to the engine's request and limit; the "
-        "operator's default where absent.",
+        description="Size of /dev/shm, which is memory and added to the engine's request and limit. Where absent: 1Gi, "
+        "or 1Gi for each device where that is more.",
     )
     spool_size: Quantity | None = Field(
         default=None,
         description="Size of the spool between engine and collector, which is memory and added to the engine's request "
-        "and limit; the operator's default where absent. A full spool slows capture, then loses traces and says so.",
+        "and limit. Where absent: 1Gi, or 512Mi for each rank where that is more. A full spool slows capture, then "
+        "loses traces and says so.",
     )
     labels: Annotated[dict[str, LabelValue], Field(max_length=32), qualified_keys("labels")] = Field(
         default={}, description="Labels added to the run's Jobs and pods, such as a queue's name."

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 
 @pytest.mark.parametrize("folder", ["operator", "tests/unit/operator"])
@@ -20,7 +21,7 @@ def test_no_package_hides_the_standard_librarys_operator(folder: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_the_docs_leads_somewhere(page: Path) -> None:
-    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+    links = [link for link in LINK.findall(CODE.sub("", page.read_text())) if "://" not in link]
     assert not [link for link in links if not (page.parent / link).exists()]
 
 

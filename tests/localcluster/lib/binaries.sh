@@ -21,7 +21,13 @@ linker_flags() { # module folder
     kubernetes)
       local package=k8s.io/component-base/version minor=${KUBERNETES_VERSION#1.}
       echo "-s -w -X $package.gitVersion=v$KUBERNETES_VERSION -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}" ;;
-    helm) echo "-s -w -X helm.sh/helm/v3/internal/version.version=v$HELM_VERSION" ;;
+    helm)
+      # the version that `helm template` and `lint` assume without a server; otherwise 1.20
+      local package=helm.sh/helm/v3 minor=${KUBERNETES_VERSION#1.} assumed=""
+      for part in pkg/chartutil pkg/lint/rules; do
+        assumed+=" -X $package/$part.k8sVersionMajor=1 -X $package/$part.k8sVersionMinor=${minor%%.*}"
+      done
+      echo "-s -w -X $package/internal/version.version=v$HELM_VERSION$assumed" ;;
     *) echo "-s -w" ;;
   esac
 }
