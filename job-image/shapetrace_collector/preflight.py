@@ -41,7 +41,14 @@ class Outcome:
 
 def check(environment: Mapping[str, str], deadline: float, clock: Callable[[], float] = monotonic) -> Outcome:
     """Try until the deadline; only what may pass by itself (no answer, a busy server) is tried again."""
-    from shapetrace_traces.store import Patience, StoreDenied, StoreMisconfigured, StoreUnreachable, open_store
+    from shapetrace_traces.store import (
+        ObjectMissing,
+        Patience,
+        StoreDenied,
+        StoreMisconfigured,
+        StoreUnreachable,
+        open_store,
+    )
 
     try:
         run, settings = RunId.from_env(environment), StoreSettings.from_env(environment)
@@ -54,7 +61,7 @@ def check(environment: Mapping[str, str], deadline: float, clock: Callable[[], f
         while True:
             try:
                 return claim(store, keys.claim_key(index), pod_uid)
-            except StoreUnreachable as error:
+            except (StoreUnreachable, ObjectMissing) as error:  # taken, and yet not there: a server that is not itself
                 if clock() + PAUSE_SECONDS >= deadline:
                     return Outcome(Reason.STORAGE_UNREACHABLE, str(error))
                 print(f"trying again: {error}", file=sys.stderr, flush=True)

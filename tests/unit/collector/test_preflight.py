@@ -12,7 +12,7 @@ import pytest
 from shapetrace_collector import preflight
 from shapetrace_contract.message import Termination
 from shapetrace_contract.reasons import Reason
-from shapetrace_traces.store import StoreUnreachable
+from shapetrace_traces.store import ObjectMissing, StoreUnreachable
 
 
 def run(environment, **more):
@@ -95,6 +95,17 @@ def test_what_passes_by_itself_is_tried_again(pod, monkeypatch) -> None:
     monkeypatch.setattr(preflight, "PAUSE_SECONDS", 0.01)
     assert preflight.check(pod.environment, time.monotonic() + 20).reason is Reason.DONE
     assert len(tries) == 3
+
+
+def test_a_claim_that_exists_and_is_not_there_is_said(pod, monkeypatch) -> None:
+    """A server that answers 412 to every write."""
+
+    def claim(*_: object) -> None:
+        raise ObjectMissing("could not read claims/0.json: there is no such object")
+
+    monkeypatch.setattr(preflight, "claim", claim)
+    outcome = preflight.check(pod.environment, time.monotonic())
+    assert (outcome.reason, "claims/0.json" in outcome.message) == (Reason.STORAGE_UNREACHABLE, True)
 
 
 def test_a_check_that_hangs_is_left_behind(pod, monkeypatch) -> None:

@@ -18,9 +18,9 @@ from shapetrace_traces.store.s3_errors import Explain
 SECRET = "wJalrXUtnFEMI-secret"
 
 
-def answer(status: int, code: str, message: str = "") -> sdk.ClientError:
+def answer(status: int, code: str, message: str = "", operation: str = "PutObject") -> sdk.ClientError:
     response = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    return sdk.ClientError(response, "PutObject")
+    return sdk.ClientError(response, operation)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,8 @@ def answer(status: int, code: str, message: str = "") -> sdk.ClientError:
         (answer(503, "SlowDown"), StoreUnreachable),
         (answer(429, ""), StoreUnreachable),
         (answer(404, "NoSuchKey"), ObjectMissing),
-        (answer(404, "404"), ObjectMissing),
+        (answer(404, "404", operation="HeadObject"), ObjectMissing),
+        (answer(404, "404"), StoreUnreachable),
         (answer(404, "NoSuchBucket"), StoreDenied),
         (answer(403, "AccessDenied"), StoreDenied),
         (answer(403, "403"), StoreDenied),

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 from shapetrace_contract.settings import StoreSettings
 
 from shapetrace_traces.store.base import (
@@ -23,6 +24,7 @@ from shapetrace_traces.store.base import (
     Patience,
     Stored,
     StoreMisconfigured,
+    StoreUnreachable,
     measure,
 )
 from shapetrace_traces.store.s3_errors import Explain
@@ -152,7 +154,10 @@ class S3Store:
                 yield ObjectInfo(item["Key"].removeprefix(self._folder), item["Size"])
             if not page.get("IsTruncated"):
                 return
-            arguments["ContinuationToken"] = page["NextContinuationToken"]
+            token = page.get("NextContinuationToken")
+            if token in (None, arguments.get("ContinuationToken")):
+                raise StoreUnreachable(f"could not list {prefix or 'the folder'} in {self.location}: it does not end")
+            arguments["ContinuationToken"] = token
 
     def delete(self, key: str) -> None:
         """Remove the object."""
@@ -166,7 +171,7 @@ class S3Store:
     def _do(self, action: str, call: Callable[[], T]) -> T:
         try:
             return call()
-        except (ClientError, BotoCoreError) as error:
+        except (ClientError, BotoCoreError, ResponseParserError, RecursionError) as error:
             raise self._explain(error, action) from None  # the SDK's own error may quote what was signed
 
 

@@ -21,6 +21,10 @@ _BUSY = frozenset(
 )
 # 409 on a conditional PUT: another write of the same key is under way, AWS asks for a retry
 _CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+# the body did not arrive as it was sent
+_TORN = frozenset({"BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"})
+# Request Timeout, Misdirected Request, Too Early: answers of what stands before a store
+_PASSING = frozenset({408, 421, 425})
 _REGION = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"})
 _KEY_IDENTITY = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"})
 
@@ -49,6 +53,9 @@ class Explain:
                 "no usable credentials: the Secret needs the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
                 "or the pod needs an identity of its own",
             )
+        if isinstance(error, RecursionError):
+            # the SDK follows an unknown redirect by asking the region, which is redirected as well, and so on
+            return self._error(StoreMisconfigured, action, None, "the endpoint redirects to somewhere else: check it")
         if isinstance(error, sdk.ParamValidationError):
             return self._error(StoreMisconfigured, action, error, "check bucket and prefix")
         if isinstance(error, sdk.HTTPClientError | sdk.ConnectionError | sdk.BotoCoreError | OSError):
@@ -71,6 +78,11 @@ class Explain:
             return self._error(
                 StoreMisconfigured, action, error, "the store lacks a feature: conditional writes or SHA-256 checksums"
             )
+        if code in _TORN:
+            return self._error(StoreUnreachable, action, error, "it did not arrive as it was sent")
+        if status in _PASSING or (status == 404 and code in ("", "404") and error.operation_name != "HeadObject"):
+            # a store names what is missing, but for HEAD, whose answer has no body
+            return self._error(StoreUnreachable, action, error, "something else than the store answered")
         if status >= 500 or status == 429 or code in _BUSY:
             return self._error(StoreUnreachable, action, error, "the store is down or overloaded")
         if code == "NoSuchKey":
