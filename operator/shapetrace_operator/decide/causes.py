@@ -91,9 +91,15 @@ def _words(container: Container) -> str:
 
 
 def _lost(pod: Pod) -> Failure:
-    why = pod.disruption or pod.message or ("it was deleted" if pod.gone else "its node does not answer")
+    why = pod.disruption or pod.message or _how_lost(pod)
     node = f" on node {pod.node}" if pod.node else ""
     return ranks.failure(Reason.POD_LOST, f"the pod {pod.name}{node} was lost: {why}", container=None)
+
+
+def _how_lost(pod: Pod) -> str:
+    if pod.gone or (pod.over and pod.deletion is not None):
+        return "it was deleted"
+    return "it ended, and no container tells why" if pod.over else "its node does not answer"
 
 
 def _of_job(attempt: Attempt) -> Failure | None:

@@ -18,6 +18,8 @@ from shapetrace_operator.decide.model import Attempt
 GOOD = (Verdict.COMPLETE, Verdict.EAGER)
 _CONSEQUENCES = (Reason.POD_LOST.value, Reason.STOPPED.value)
 """What the operator sees where the true cause died with the pod; the manifest may know better."""
+_JUDGEMENTS = tuple(verdict.value for verdict in Verdict)
+"""What the finish says where it knows no cause: that something is missing, which any other cause explains."""
 
 
 def apply(attempt: Attempt, result: Result | None) -> bool:
@@ -56,7 +58,7 @@ def _cause(attempt: Attempt, result: Result) -> None:
     known, given = attempt.status.failure, _failure(result.failure)
     if given is None or given.reason == Reason.DONE.value:
         return
-    if known is None or (known.reason in _CONSEQUENCES and given.reason not in _CONSEQUENCES):
+    if known is None or (known.reason in _CONSEQUENCES and given.reason not in (*_CONSEQUENCES, *_JUDGEMENTS)):
         attempt.status.failure = given
 
 

@@ -264,3 +264,22 @@ def test_an_image_without_python_is_told_in_the_words_of_the_kubelet(stage: Any,
     run.step(21)
     assert run.status["failure"]["reason"] == "EngineFailed"
     assert 'exec: "python3": not found' in run.status["failure"]["message"]
+
+
+def test_that_something_is_missing_does_not_hide_why(stage: Any, make: Any) -> None:
+    run = stage().capturing()
+    run.pods = [replace(run.pods[0], gone=True)]
+    run.step(20)
+    missing = {"reason": "Partial", "message": "rank 0 left no part and no trace"}
+    run.finish_answers(make.verdict_message("Partial", failure=missing))
+    run.step(61)
+    assert run.status["failure"]["reason"] == "PodLost"
+
+
+def test_a_pod_deleted_before_its_engine_started_was_deleted(stage: Any, make: Any) -> None:
+    """Its node answers: the kubelet has ended the pod, whose object is still there."""
+    run = stage().started()
+    waiting = {"preflight": make.capture_pod().containers["preflight"], "engine": Container("engine")}
+    run.pods = [make.capture_pod(phase="Failed", deletion=make.at(60), containers=waiting)]
+    run.step(8)
+    assert "it was deleted" in run.status["failure"]["message"]
