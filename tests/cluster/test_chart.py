@@ -95,3 +95,12 @@ def test_the_whole_chart_is_accepted_by_the_api_server_and_its_crd_is_kept(clust
         yaml.safe_load((ROOT / "crds/shapetrace.dev_profileruns.yaml").read_text())["spec"]
     )
     cluster.helm("lint", CHART, "--strict")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("image.repo=mine", "repo"), ("namespaces=one", "namespaces"), ("logLevel=loud", "logLevel")],
+)
+def test_a_mistyped_value_is_refused(cluster: Cluster, value: str, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        cluster.helm("template", "st", CHART, "--set", value)
