@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from shapetrace_contract import keys, names
@@ -16,6 +17,7 @@ from shapetrace_cli.cluster import Cluster, ClusterOptions
 from shapetrace_cli.errors import CliError, UsageError
 from shapetrace_cli.listing import MAX_MANIFEST_BYTES, Listing, ManifestError, read_listing
 from shapetrace_cli.location import S3Location, looks_like_folder, parse_folder, parse_s3
+from shapetrace_cli.standing import causes, is_old, is_unseen, unseen
 from shapetrace_cli.text import plain
 
 _PATIENCE = Patience(connect_timeout_seconds=5.0, read_timeout_seconds=60.0, attempts=3)
@@ -76,7 +78,7 @@ def open_source(
         secret = _run_secret(run)
     if secret is not None:
         environment = {**environment, **api.credentials(secret)}
-    location, settings, sha256 = run_location(run, attempt)
+    location, settings, sha256 = run_location(run, attempt, datetime.now(UTC))
     return replace(_s3_source(location, settings, s3, environment), manifest_sha256=sha256)
 
 
@@ -97,7 +99,7 @@ def _s3_source(location: S3Location, settings: StoreSettings, s3: S3Options, env
     return Source(store, location.uri)
 
 
-def run_location(run: Mapping[str, Any], attempt: int | None) -> tuple[S3Location, StoreSettings, str]:
+def run_location(run: Mapping[str, Any], attempt: int | None, now: datetime) -> tuple[S3Location, StoreSettings, str]:
     """Address, settings and the manifest's SHA-256 of a ProfileRun's attempt, the current one without ``attempt``.
 
     :class:`CliError` where there is nothing to fetch yet, saying where the run is. The hash is empty for an attempt
@@ -119,6 +121,11 @@ def run_location(run: Mapping[str, Any], attempt: int | None) -> tuple[S3Locatio
         return S3Location(str(bucket.get("bucket") or ""), str(bucket.get("prefix") or ""), run_id), settings, ""
     manifest = status.get("manifest") or {}
     if not manifest.get("uri"):
+        if is_unseen(status) and is_old(run, now):
+            raise CliError(
+                f"{name} has nothing to fetch: {unseen(namespace)}",
+                f"`kubectl describe {names.SHORT_NAME} {name} -n {namespace}` shows whether that has changed.",
+            )
         raise _no_manifest(name, namespace, status)
     location = parse_s3(str(manifest["uri"]))
     if location.run.uid != uid:
@@ -136,8 +143,9 @@ def _no_manifest(name: str, namespace: str, status: Mapping[str, Any]) -> CliErr
             f"`kubectl describe {names.SHORT_NAME} {name} -n {namespace}` shows all conditions.",
         )
     progress = plain((status.get("progress") or {}).get("summary") or "nothing stored yet", 60)
+    cause = "".join(f" ({text})" for text in causes(status)[:1])
     return CliError(
-        f"{name} is not finished: {phase}, {progress}",
+        f"{name} is not finished: {phase}, {progress}{cause}",
         f"Wait: kubectl wait --for=condition=Finished {names.SHORT_NAME}/{name} -n {namespace} --timeout=1h",
     )
 

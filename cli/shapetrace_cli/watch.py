@@ -13,12 +13,15 @@ from shapetrace_contract.progress import RankProgress
 from shapetrace_cli.cluster import Cluster, UnreachableError
 from shapetrace_cli.errors import CliError
 from shapetrace_cli.ranks import RanksView
+from shapetrace_cli.standing import causes, is_unseen, unseen
 from shapetrace_cli.text import plain
 
 POLL_SECONDS = 1.0
 """As often as the operator reads progress; each is one small GET."""
 _MAX_SILENCE_SECONDS = 120.0
 """How long the API server may be away: it restarts in seconds, a node's loss takes a minute."""
+_UNSEEN_SECONDS = 10.0
+"""An operator writes a new run's status within a second; a restart of it takes a few."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +54,14 @@ def now(run: Mapping[str, Any]) -> tuple[str, list[RankProgress]]:
     """Phase, with what it waits for, and the ranks; entries that cannot be read are left out."""
     status = run.get("status") or {}
     phase = plain(status.get("phase") or "waiting for the operator", 60)
-    conditions = [item for item in status.get("conditions") or [] if isinstance(item, dict)]
-    waiting = [
-        plain(f"{item.get('reason')}: {item['message']}", 200)
-        for item in conditions
-        if item.get("status") == "False" and item.get("message") and item.get("type") not in {"Finished", "Succeeded"}
-    ]
+    found = causes(status)
     ranks = []
     for entry in status.get("ranks") or []:
         try:
             ranks.append(RankProgress.from_json(entry))
         except ValueError:
             continue
-    return (f"{phase} ({waiting[0]})" if waiting and not ranks else phase), ranks
+    return (f"{phase} ({'; '.join(found)})" if found else phase), ranks
 
 
 def watch(
@@ -77,6 +75,8 @@ def watch(
 ) -> Ended:
     """Show the run until it ends; :class:`CliError` after ``timeout_seconds``."""
     began = heard = clock()
+    status: Mapping[str, Any] = {}
+    told = False
     with view:
         while True:
             try:
@@ -85,8 +85,11 @@ def watch(
                 end = ended(run)
                 if end is not None:
                     return end
-                phase, ranks = now(run)
-                view.update(phase, ranks)
+                status = run.get("status") or {}
+                view.update(*now(run))
+                if not told and is_unseen(status) and clock() - began >= _UNSEEN_SECONDS:
+                    told = True
+                    view.say(unseen(cluster.namespace))
             except UnreachableError as error:
                 if clock() - heard > _MAX_SILENCE_SECONDS:
                     raise
@@ -94,6 +97,17 @@ def watch(
             if clock() - began > timeout_seconds:
                 raise CliError(
                     f"{name} is not finished after {timeout_seconds:.0f} s",
-                    f"It goes on: kubectl describe {names.SHORT_NAME} {name} -n {cluster.namespace}",
+                    f"{_standing(status, cluster.namespace)} "
+                    f"kubectl describe {names.SHORT_NAME} {name} -n {cluster.namespace}",
                 )
             sleep(POLL_SECONDS)
+
+
+def _standing(status: Mapping[str, Any], namespace: str) -> str:
+    """Where a run is that was not waited for to its end; that it goes on is said only where somebody works on it."""
+    if is_unseen(status):
+        return unseen(namespace)
+    found = causes(status)
+    if found:
+        return f"It is {plain(status.get('phase') or 'waiting', 60)}: {'; '.join(found)}."
+    return "It is suspended." if status.get("phase") == "Suspended" else "It goes on:"

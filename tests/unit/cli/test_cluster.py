@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,17 @@ from .conftest import UID
 RUNS = "/apis/shapetrace.dev/v1alpha1/namespaces/profiling/profileruns"
 
 
+MADE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
 def profile_run(**status: Any) -> dict[str, Any]:
     return {
-        "metadata": {"name": "demo", "namespace": "profiling", "uid": UID},
+        "metadata": {
+            "name": "demo",
+            "namespace": "profiling",
+            "uid": UID,
+            "creationTimestamp": MADE.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        },
         "spec": {"storage": {"s3": {"bucket": "traces", "endpoint": "http://s3:8333", "pathStyle": True}}},
         "status": status,
     }
@@ -136,13 +145,13 @@ def test_credentials_come_from_the_secret_and_a_missing_key_is_named(
 def test_the_address_comes_from_status_and_the_way_there_from_the_spec() -> None:
     uri = f"s3://traces/team/profiling/demo/{UID}/attempt-2/manifest.json"
     run = profile_run(attempt=2, manifest={"uri": uri, "sha256": "ab" * 32})
-    location, settings, sha256 = run_location(run, None)
+    location, settings, sha256 = run_location(run, None, MADE)
     assert location.uri == uri.removesuffix("manifest.json")
     assert (settings.endpoint, settings.pathStyle, sha256) == ("http://s3:8333", True, "ab" * 32)
 
 
 def test_an_earlier_attempt_is_found_and_has_no_vouched_manifest() -> None:
-    location, _, sha256 = run_location(profile_run(attempt=2), 1)
+    location, _, sha256 = run_location(profile_run(attempt=2), 1, MADE)
     assert location.uri == f"s3://traces/profiling/demo/{UID}/attempt-1/"
     assert sha256 == ""
 
@@ -151,6 +160,14 @@ def test_an_earlier_attempt_is_found_and_has_no_vouched_manifest() -> None:
     ("status", "attempt", "message"),
     [
         ({}, None, "not finished: not seen by the operator"),
+        (
+            {
+                "phase": "Pending",
+                "conditions": [{"type": "Scheduled", "status": "False", "reason": "Q", "message": "m"}],
+            },
+            None,
+            r"not finished: Pending, nothing stored yet \(Q: m\)",
+        ),
         ({"phase": "Capturing", "progress": {"summary": "3/32"}, "attempt": 1}, None, "not finished: Capturing, 3/32"),
         (
             {"phase": "Failed", "failure": {"reason": "StorageDenied", "message": "no such bucket"}},
@@ -163,4 +180,13 @@ def test_an_earlier_attempt_is_found_and_has_no_vouched_manifest() -> None:
 )
 def test_nothing_to_fetch_is_explained(status: dict[str, Any], attempt: int | None, message: str) -> None:
     with pytest.raises(CliError, match=message):
-        run_location(profile_run(**status), attempt)
+        run_location(profile_run(**status), attempt, MADE)
+
+
+def test_a_run_that_stays_unseen_is_not_to_be_waited_for() -> None:
+    with pytest.raises(CliError, match=r"no operator has looked at this run yet.*namespace profiling") as error:
+        run_location(profile_run(), None, MADE + timedelta(seconds=31))
+    assert "wait" not in error.value.hint
+    with pytest.raises(CliError, match="not seen by the operator yet") as error:
+        run_location(profile_run(), None, MADE + timedelta(seconds=29))
+    assert "kubectl wait" in error.value.hint

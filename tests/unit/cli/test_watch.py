@@ -96,6 +96,67 @@ def test_a_run_that_does_not_end_is_left_after_the_timeout() -> None:
         watch(runs, "demo", RanksView(io.StringIO()), timeout_seconds=5, clock=clock, sleep=clock.sleep)  # type: ignore[arg-type]
 
 
+def line_texts(stream: io.StringIO) -> list[str]:
+    return [line.split(" s ", 1)[1] for line in stream.getvalue().splitlines()]
+
+
+def leave(*statuses: dict[str, Any], timeout_seconds: float = 30) -> tuple[list[str], CliError]:
+    """The lines and the end of a watch that gives up; the last status stays."""
+    clock, stream = Clock(), io.StringIO()
+    runs = Runs(*statuses, *[statuses[-1]] * 60)
+    with pytest.raises(CliError) as error:
+        watch(
+            runs,  # type: ignore[arg-type]
+            "demo",
+            RanksView(stream, clock=clock),
+            timeout_seconds=timeout_seconds,
+            clock=clock,
+            sleep=clock.sleep,
+        )
+    return line_texts(stream), error.value
+
+
+def test_a_run_that_no_operator_serves_is_told_once_and_is_not_said_to_go_on() -> None:
+    lines, error = leave({})
+    unseen = [line for line in lines if line.startswith("no operator has looked at this run yet")]
+    assert unseen == [
+        "no operator has looked at this run yet: is shapetrace installed, and does it serve namespace profiling "
+        "(the chart's `namespaces`)?"
+    ]
+    assert "goes on" not in error.hint
+    assert "no operator has looked" in error.hint
+    lines, error = leave(*[{}] * 5, {"phase": "Pending"})
+    assert not [line for line in lines if "no operator" in line], "it came within the time that one takes"
+    assert error.hint.startswith("It goes on: kubectl describe prun demo -n profiling")
+
+
+def test_a_run_that_waits_is_left_with_its_cause() -> None:
+    message = "spec.suspend is set: take it back"
+    suspended = {
+        "phase": "Suspended",
+        "conditions": [condition("Succeeded", "Unknown", "Suspended", message), condition("Finished", "False")],
+    }
+    lines, error = leave(suspended)
+    assert lines == [f"Suspended (Suspended: {message}): 0/? traces stored, 0/? ranks done"]
+    assert error.hint.startswith(f"It is Suspended: Suspended: {message}. kubectl describe")
+    assert "goes on" not in leave({"phase": "Suspended"})[1].hint
+
+
+def test_the_cause_is_shown_beside_ranks_the_false_ones_first() -> None:
+    status = {
+        "phase": "Preparing",
+        "ranks": [rank(0, 0, "Waiting", None)],
+        "conditions": [
+            condition("Accepted", "True", "Accepted", "yes"),
+            condition("Captured", "Unknown", "ProgressUnreachable", "no way"),
+            condition("StorageReady", "False", "ImagePullFailed", "no such image x:1"),
+            condition("Uploaded", "Unknown", "Waiting"),
+            condition("Finished", "False", "InProgress", "not yet"),
+        ],
+    }
+    assert now({"status": status})[0] == ("Preparing (ImagePullFailed: no such image x:1; ProgressUnreachable: no way)")
+
+
 def test_without_a_terminal_lines_are_few() -> None:
     clock, stream = Clock(), io.StringIO()
     view = RanksView(stream, clock=clock)
