@@ -128,6 +128,9 @@ class Ending:
         missing = max(missing, sum(self._written.values()))
         ok = missing == 0 and len(self._written) == len(ledgers)
         value = {"ok": ok, "missing": missing, "parts": sorted(self._written)}
-        spool.write_json(self._configuration.spool / spool.DRAINED, value)
+        try:
+            spool.write_json(self._configuration.spool / spool.DRAINED, value)
+        except OSError as error:  # the launcher waits in vain, yet what is stored stays stored
+            LOG.error("%s cannot be written: %s", spool.DRAINED, error)
         LOG.info("drained: ok %s, %d missing, %d parts of %d", ok, missing, len(self._written), len(ledgers))
         return ok

@@ -22,6 +22,9 @@ LOG = logging.getLogger("shapetrace.collector")
 MAX_RECORDS = 20_000
 """Records of a rank that are taken in, well above any product of shapes that is accepted; more are not looked at."""
 
+_UNREADABLE: Mapping[str, Any] = {"error": "a line that is no JSON object, or lines beyond those that are read"}
+"""In the place of a plan line that nobody can read: what it planned is not known, so the rank cannot be complete."""
+
 
 @dataclass
 class Ledger:
@@ -70,10 +73,12 @@ class Ledger:
         done = self._object(spool.DONE, self._done)
         record = self._object(spool.RANK, self._rank)
         lines = [parse(self.rank, line) for line in self._lines(spool.CAPTURES, self._captures)]
-        plan = [line for line in self._lines(spool.PLAN, self._plans) if line is not None]
+        plan = [_UNREADABLE if line is None else line for line in self._lines(spool.PLAN, self._plans)]
         with self._lock:
             self.record, self.done, self.ended = record, done, ended
-            self.plan += plan[: MAX_RECORDS - len(self.plan)]
+            if plan and len(self.plan) < MAX_RECORDS:
+                over = len(self.plan) + len(plan) > MAX_RECORDS
+                self.plan += [*plan[: MAX_RECORDS - len(self.plan) - over], *([_UNREADABLE] * over)]
             lines = lines[: MAX_RECORDS - len(self.records)]
             return [line for line in lines if self._add(line)]
 
@@ -113,16 +118,27 @@ class Ledger:
     def _warn(self, name: str, error: Exception) -> None:
         if name not in self._warned:
             self._warned.add(name)
-            LOG.warning("rank %d: %s cannot be read: %s", self.rank, name, error)
+            LOG.warning("rank %d: %s cannot be read or written: %s", self.rank, name, error)
 
     def delivered(self, record: Record, line: Mapping[str, Any]) -> bool:
         """Note a stored trace and remove its file, in this order; False where the part is being written already."""
         with self._lock:
             if self.closed:
                 return False
-            spool.append_line(self.folder / spool.UPLOADED, line)
+            if not self._note(line):
+                # a full spool: only taking the stored trace off it makes room for the note
+                (self.folder / str(record.file)).unlink(missing_ok=True)
+                self._note(line)
             self.stored[str(record.file)] = line
         (self.folder / str(record.file)).unlink(missing_ok=True)
+        return True
+
+    def _note(self, line: Mapping[str, Any]) -> bool:
+        try:
+            spool.append_line(self.folder / spool.UPLOADED, line)
+        except OSError as error:
+            self._warn(spool.UPLOADED, error)
+            return False
         return True
 
     def refused(self, record: Record, reason: str) -> None:

@@ -14,6 +14,8 @@ from shapetrace_traces.judge.evidence import Trace, texts
 
 MAX_REASONS = 40
 """Of one rank; the first ones say it, the manifest's traces say the rest."""
+MAX_PLANNED = 100_000
+"""Shapes of one plan line that are read, far above any product of shapes that is accepted."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def planned_tags(part: Mapping[str, Any]) -> list[str]:
     tags: dict[str, None] = {}
     for line in entries(part, "plan"):
         epoch = number(line.get("epoch")) or 1
-        for tag in texts(line.get("shapes"), limit=100_000):
+        for tag in texts(line.get("shapes"), limit=MAX_PLANNED):
             try:
                 tags[Shape.from_tag(tag).with_epoch(epoch).tag] = None
             except TagError:
@@ -126,15 +128,25 @@ def _recording(rank: int, part: Mapping[str, Any], planned: Sequence[str], eager
             yield f"the hook of {target} failed: {shorten(state, 200)}"
     if not planned and eager is None:
         yield "no plan: the engine announced no shape"
+    unread = sum(1 for line in _items(part, "plan") if not _is_plan(line))
+    if unread:
+        yield f"{unread} lines of its plan cannot be read: what they planned is not known"
     done = part.get("done")
     if not isinstance(done, Mapping):
         yield f"ended before its capture was done{_cause(rank, part)}"
         return
     if done.get("ok") is not True:
         yield f"its capture went wrong: {shorten(str(done.get('reason') or 'no reason given'), 300)}"
+    if not isinstance(done.get("records"), int):
+        yield "its done.json does not say how many captures it recorded"
     if _unseen(part):
         seen = number(done.get("records")) - _unseen(part)
         yield f"it recorded {done.get('records')} captures, {seen} reached the collector"
+
+
+def _is_plan(line: Any) -> bool:
+    shapes = line.get("shapes") if isinstance(line, Mapping) else None
+    return isinstance(shapes, list) and len(shapes) <= MAX_PLANNED and all(isinstance(tag, str) for tag in shapes)
 
 
 def _unseen(part: Mapping[str, Any]) -> int:
@@ -207,8 +219,12 @@ def _is_capture(item: Mapping[str, Any]) -> bool:
 
 def entries(part: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """The objects of a part's list; anything else is no entry."""
+    return [item for item in _items(part, name) if isinstance(item, Mapping)]
+
+
+def _items(part: Mapping[str, Any], name: str) -> list[Any]:
     value = part.get(name)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    return value if isinstance(value, list) else []
 
 
 def number(value: Any) -> int:
