@@ -50,6 +50,7 @@ class Cluster:
         """Load the kubeconfig; :class:`UsageError` where there is none or it has no such context."""
         import yaml  # noqa: PLC0415
         from kubernetes import client, config  # noqa: PLC0415 - a second to import, only where a cluster is asked
+        from kubernetes.config import kube_config  # noqa: PLC0415
 
         loader: Any = config  # half of the package is typed
         file = options.kubeconfig or None
@@ -63,7 +64,8 @@ class Cluster:
             )
         except (config.ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"no usable kubeconfig: {plain(error, 300)}",
+                f"no usable kubeconfig in {plain(file or kube_config.KUBE_CONFIG_DEFAULT_LOCATION, 300)}: "
+                f"{plain(error, 300)}",
                 "Set KUBECONFIG or give --kubeconfig FILE; without a cluster, fetch from s3://bucket/.../attempt-1/ .",
             ) from None
         self.namespace = options.namespace or (chosen or {}).get("context", {}).get("namespace") or "default"

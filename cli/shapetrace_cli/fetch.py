@@ -16,7 +16,7 @@ from shapetrace_cli.errors import CliError, UsageError
 from shapetrace_cli.listing import Listing, safe_key
 from shapetrace_cli.report import Reporter
 from shapetrace_cli.source import Source, read_manifest, store_fault
-from shapetrace_cli.text import plain
+from shapetrace_cli.text import plain, size_text
 
 _SIDE_OBJECT_BYTES = 128 * 1024 * 1024
 """An engine's log is at most 64 MiB; anything far beyond is none of ours."""
@@ -65,6 +65,7 @@ def fetch(
         title = plain(listing.run.get("name") or folder.name, 60)
         total_bytes = sum(item.size_bytes or 0 for item in wanted)
         with Reporter(title, len(wanted), total_bytes, stderr, quiet=quiet) as reporter:
+            reporter.begin(f"fetching {len(listing.traces)} traces, {size_text(total_bytes)}")
             unknown = {item.key: item for item in wanted}
             for outcome in downloader.run(wanted):
                 unknown.pop(outcome.wanted.key, None)
@@ -129,6 +130,8 @@ def ending(result: Fetched, folder: Path) -> Sequence[str]:
     lines = [
         f"warning: {outcome.wanted.key}: {outcome.message} (no part of the manifest)" for outcome in result.side_faults
     ]
+    if not total:
+        return [*lines, f"nothing was captured: the manifest lists no trace; what else the run left is in {folder}"]
     if not result.faults:
         return [*lines, f"{total} of {total} traces are in {folder}, every SHA-256 verified ({result.kept} were there)"]
     lines += [f"{outcome.wanted.key}: {outcome.message}" for outcome in result.faults]

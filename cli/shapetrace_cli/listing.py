@@ -113,7 +113,7 @@ def _listing(value: dict[str, Any]) -> Listing:
     verdicts = {_count(entry, "rank"): plain(entry.get("verdict") or "-", 40) for entry in rank_entries}
     run = value.get("run")
     return Listing(
-        run={key: plain(content, 253) for key, content in run.items()} if isinstance(run, dict) else {},
+        run={key: _identity(content) for key, content in run.items()} if isinstance(run, dict) else {},
         verdict=plain(value.get("verdict") or "-", 40),
         expected=None if value.get("expected") is None else _count(value, "expected"),
         uploaded=_count(value, "uploaded") if value.get("uploaded") is not None else len(traces),
@@ -125,6 +125,12 @@ def _listing(value: dict[str, Any]) -> Listing:
         failure=_failure(value.get("failure")),
         raw=value,
     )
+
+
+def _identity(content: Any) -> str | int:
+    """A part of the run's identity: the attempt is a number, all else is text."""
+    number = isinstance(content, int) and not isinstance(content, bool) and 0 <= content < 2**53
+    return int(content) if number else plain(content, 253)
 
 
 def _list(value: Mapping[str, Any], name: str) -> list[Any]:
@@ -193,7 +199,11 @@ def _lost(entry: Any) -> Lost:
 def _failure(value: Any) -> str:
     if not value:
         return ""
-    if isinstance(value, dict):
-        words = [f"rank {value['rank']}:" if value.get("rank") is not None else "", value.get("reason") or ""]
-        return plain(" ".join(str(word) for word in [*words, value.get("message") or ""] if word), 512)
-    return plain(value, 512)
+    if not isinstance(value, dict):
+        return plain(value, 512)
+    message = plain(value.get("message") or "", 512)
+    if value.get("rank") is not None:
+        rank = f"rank {plain(value['rank'], 20)}"
+        if not re.match(rf"{re.escape(rank)}\b", message):  # most messages begin with it
+            message = f"{rank}: {message}" if message else rank
+    return plain(", ".join(text for text in (plain(value.get("reason") or "", 64), message) if text), 512)

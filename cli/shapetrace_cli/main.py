@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -51,9 +52,17 @@ def _cluster_options(command: Command) -> Command:
     return command
 
 
+def _hash(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value and not re.fullmatch(r"[0-9a-fA-F]{64}", value):
+        raise click.BadParameter(f"{plain(value, 80)!r} is no SHA-256: it has 64 hexadecimal digits")
+    return value.lower()
+
+
 def _s3_options(command: Command) -> Command:
     for option in (
-        click.option("--sha256", default="", metavar="HEX", help="SHA-256 that the manifest must have."),
+        click.option(
+            "--sha256", default="", metavar="HEX", callback=_hash, help="SHA-256 that the manifest must have."
+        ),
         click.option(
             "--credentials-secret", default=None, metavar="NAME", help="Take the S3 credentials from this Secret."
         ),
@@ -99,7 +108,8 @@ _OUTPUT = click.option(
     "fetch",
     short_help="Fetch and verify a run's traces.",
     epilog="Exit code 0: everything that the manifest lists is in DIR and verified. 1: something is missing or "
-    "differs, each is named. 2: wrong usage. Run it again to go on; what is right already is not fetched again.",
+    "differs, each is named, or nothing was captured. 2: wrong usage. "
+    "Run it again to go on; what is right already is not fetched again.",
 )
 @click.argument("source", metavar="NAME|s3://...|FOLDER")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
@@ -125,7 +135,7 @@ def _fetch(source: str, folder: Path, **options: Any) -> None:
     result = fetch.fetch(
         opened,
         folder,
-        sha256=options["sha256"].lower(),
+        sha256=options["sha256"],
         logs=options["logs"],
         parts=options["parts"],
         parallel=options["parallel"],
@@ -139,7 +149,7 @@ def _fetch(source: str, folder: Path, **options: Any) -> None:
         table.print_table(result.listing, sys.stdout)
     for line in fetch.ending(result, folder):
         click.echo(plain(line), err=True)
-    if result.faults:
+    if result.faults or not result.listing.traces:
         sys.exit(EXIT_FAILED)
 
 
@@ -156,7 +166,7 @@ def _show(source: str, **options: Any) -> None:
       shapetrace show ./out
       shapetrace show quickstart -o json
     """
-    _, listing = read_manifest(_open(source, options), options["sha256"].lower())
+    _, listing = read_manifest(_open(source, options), options["sha256"])
     if options["output"] == "json":
         click.echo(json.dumps(table.as_json(listing), indent=2))
     elif options["output"] == "table":

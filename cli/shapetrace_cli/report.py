@@ -59,6 +59,11 @@ class Reporter:
         if self._bar is not None:
             self._bar.stop()
 
+    def begin(self, text: str) -> None:
+        """What is to be done, where no bar shows it: a log must not stay empty until the end."""
+        if self._bar is None and not self._quiet:
+            self.line(f"{self._title}: {text}")
+
     def step(self, size_bytes: int) -> None:
         """One object is done, with ``size_bytes`` of its own."""
         self._done += 1

@@ -182,10 +182,13 @@ def read_manifest(source: Source, sha256: str = "") -> tuple[bytes, Listing]:
     expected = sha256 or source.manifest_sha256
     actual = hashlib.sha256(body).hexdigest()
     if expected and actual != expected:
+        says = "--sha256" if sha256 else "the run's status"
         raise ManifestError(
-            f"the manifest in {plain(source.location, 300)} is not the run's: its SHA-256 is {actual}, "
-            f"{plain(expected, 64)} was expected",
-            "Somebody changed it after the run was committed. Nothing was fetched.",
+            f"the manifest in {plain(source.location, 300)} has the SHA-256 {actual}, {says} says "
+            f"{plain(expected, 64)}",
+            "Nothing was fetched. The run's own is .status.manifest.sha256 of the ProfileRun."
+            if sha256
+            else "Nothing was fetched: what is stored is not what the run's end vouches for.",
         )
     return body, read_listing(body)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -114,6 +117,17 @@ def test_a_refusal_says_what_and_where(
     with pytest.raises(CliError, match=message) as error:
         Cluster(ClusterOptions(str(kubeconfig))).profile_run("demo")
     assert "token-of-the-person" not in error.value.message
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_kubeconfig_that_is_not_there_is_named(given: bool, tmp_path: Path) -> None:
+    path = tmp_path / "nonexist"
+    clean = {**os.environ, "KUBECONFIG": "/unused" if given else str(path)}
+    option = ["--kubeconfig", str(path)] if given else []
+    command = [sys.executable, "-m", "shapetrace_cli", "watch", "demo", *option]
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"no usable kubeconfig in {path}: " in done.stderr
 
 
 def test_an_api_server_that_is_not_there_is_named(kubeconfig: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from shapetrace_cli.main import main
+from shapetrace_cli.text import size_text
 
 from .conftest import files, make_attempt
 
@@ -51,6 +52,26 @@ def test_a_second_fetch_reads_nothing_again_and_repairs_what_is_damaged(
     assert {path: path.stat().st_ino for path in traces[2:]} == {path: before[path] for path in traces[2:]}
     assert traces[0].read_bytes() == (attempt / traces[0].relative_to(out)).read_bytes()
     assert not list(out.rglob(".shapetrace-part-*"))
+
+
+def test_a_run_without_traces_is_no_success(tmp_path: Path, capsys: Any) -> None:
+    def nothing(manifest: dict[str, Any]) -> None:
+        manifest.update(traces=[], verdict="Partial", captured=0, uploaded=0, bytes=0)
+
+    make_attempt(tmp_path / "a", nothing)
+    assert run("fetch", tmp_path / "a", tmp_path / "out") == 1
+    shown = capsys.readouterr()
+    assert "nothing was captured" in shown.err
+    assert "0 of 0" not in shown.err
+    assert (tmp_path / "out/logs/pod-0/engine.log.gz").exists(), "its logs may tell why"
+
+
+def test_without_a_terminal_the_begin_is_told(attempt: Path, tmp_path: Path, capsys: Any) -> None:
+    size_bytes = sum(path.stat().st_size for path in (attempt / "traces").rglob("*.gz"))
+    assert run("fetch", attempt, tmp_path / "out") == 0
+    assert capsys.readouterr().err.splitlines()[0] == f"demo: fetching 8 traces, {size_text(size_bytes)}"
+    assert run("fetch", attempt, tmp_path / "out", "--quiet") == 0
+    assert "fetching" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["other bytes", "longer", "shorter", "gone"])
@@ -132,8 +153,16 @@ def test_a_manifest_that_is_not_the_one_vouched_for_is_refused(attempt: Path, tm
     right = hashlib.sha256((attempt / "manifest.json").read_bytes()).hexdigest()
     assert run("fetch", attempt, tmp_path / "out", "--sha256", "0" * 64) == 1
     assert not (tmp_path / "out").exists()
-    assert "SHA-256" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert f"has the SHA-256 {right}, --sha256 says {'0' * 64}" in shown
+    assert "omebody" not in shown, "a wrong hash on a command line is nobody's deed"
     assert run("fetch", attempt, tmp_path / "out", "--sha256", right.upper()) == 0
+
+
+@pytest.mark.parametrize("text", ["00", "g" * 64, "0" * 65, " "])
+def test_what_is_no_hash_is_wrong_usage(text: str, attempt: Path, capsys: Any) -> None:
+    assert run("show", attempt, "--sha256", text) == 2
+    assert "64 hexadecimal digits" in capsys.readouterr().err
 
 
 def test_two_fetches_into_one_folder_do_not_mix(attempt: Path, tmp_path: Path, capsys: Any) -> None:
@@ -181,7 +210,8 @@ def test_show_prints_the_table_of_a_folder(attempt: Path, capsys: Any) -> None:
     assert run("show", attempt) == 0
     assert "Complete, 8/8 traces, 2 ranks" in capsys.readouterr().out
     assert run("show", attempt / "manifest.json", "-o", "json") == 0
-    assert json.loads(capsys.readouterr().out)["run"]["name"] == "demo"
+    value = json.loads(capsys.readouterr().out)
+    assert (value["run"]["name"], value["run"]["attempt"]) == ("demo", 1)
 
 
 def test_a_damaged_manifest_is_a_sentence_not_a_traceback(attempt: Path, capsys: Any) -> None:

@@ -143,7 +143,7 @@ def test_escape_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
     make_attempt(tmp_path / "a", change)
     listing = read_listing((tmp_path / "a/manifest.json").read_bytes())
     shown = [listing.verdict, *listing.reasons, listing.failure, listing.lost[0].error, listing.traces[0].size_support]
-    assert shown == ["Complete", "why", "rank 1: EngineFailed died", "full", "proven"]
+    assert shown == ["Complete", "why", "EngineFailed, rank 1: died", "full", "proven"]
 
 
 def test_what_the_finish_writes_is_read(tmp_path: Path) -> None:
@@ -156,6 +156,22 @@ def test_what_the_finish_writes_is_read(tmp_path: Path) -> None:
     made = Manifest.model_validate({**value, "verdict": "Partial", "reasons": ["rank 1: spool full"]})
     listing = read_listing(made.to_bytes())
     assert (listing.verdict, listing.uploaded, listing.ranks, len(listing.traces)) == ("Partial", 8, (0, 1), 8)
-    assert (listing.failure, listing.lost[0].error) == ("rank 1: EngineFailed died", "spool full")
+    assert (listing.failure, listing.lost[0].error) == ("EngineFailed, rank 1: died", "spool full")
     assert {trace.size_support for trace in listing.traces} == {"proven"}
     assert listing.traces[0].variant_support == {"lora": "distinct"}
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        ({"reason": "EngineFailed", "rank": 0, "message": "rank 0 ended badly"}, "EngineFailed, rank 0 ended badly"),
+        ({"reason": "EngineFailed", "rank": 1, "message": "rank 10 is away"}, "EngineFailed, rank 1: rank 10 is away"),
+        ({"reason": "Partial", "message": "too few"}, "Partial, too few"),
+        ({"reason": "Stopped", "rank": 2}, "Stopped, rank 2"),
+        ({"message": "why"}, "why"),
+        ({}, ""),
+    ],
+)
+def test_a_first_cause_names_its_rank_once(failure: dict[str, Any], text: str) -> None:
+    body = json.dumps({"v": 1, "failure": failure}).encode()
+    assert read_listing(body).failure == text
