@@ -55,10 +55,13 @@ def parse_s3(uri: str) -> S3Location:
 
 def parse_folder(text: str) -> Path:
     """A folder that holds a ``manifest.json``, or the manifest itself; :class:`UsageError` otherwise."""
-    path = Path(text).expanduser()
-    folder = path.parent if path.name == keys.MANIFEST else path
-    if not folder.is_dir():
-        raise UsageError(f"{text!r} is no folder")
+    try:
+        path = Path(text).expanduser()
+        folder = path.parent if path.name == keys.MANIFEST else path
+        if not folder.is_dir():
+            raise UsageError(f"{text!r} is no folder")
+    except (OSError, RuntimeError) as error:  # too long a name, or nobody's home
+        raise UsageError(f"{text!r} is no folder: {error}") from None
     if not (folder / keys.MANIFEST).is_file():
         raise UsageError(
             f"{folder} holds no {keys.MANIFEST}",

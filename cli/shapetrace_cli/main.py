@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -247,6 +248,9 @@ def _program_path(text: str) -> str:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit. A person's errors have no traceback; SHAPETRACE_DEBUG=1 shows one."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows fewer characters than a manifest
     try:
         code = cli.main(args=arguments, prog_name=_program(sys.argv[0]), standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -266,6 +270,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         os._exit(EXIT_INTERRUPTED)  # threads that wait for a store would hold up an ordinary end
     except BrokenPipeError:  # `shapetrace show ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except OSError as error:
+        if os.environ.get("SHAPETRACE_DEBUG"):
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"error: {plain(f'{where}{error.strerror or error}')}", err=True)
         sys.exit(EXIT_FAILED)
 
 

@@ -24,6 +24,8 @@ _STYLES = {
 }
 _LETTERS = {"proven": "P", "distinct": "D", "consistent": "C", "unproven": "U", "contradicted": "X", MISSING: "!"}
 _TERMINAL_COLUMNS_FALLBACK = 120
+MAX_CELLS = 250_000
+"""Of a table: a thousand ranks with 250 shapes each take seconds; a manifest may claim any number."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,11 @@ def aligned(made: Grid) -> str:
 def print_table(listing: Listing, stream: IO[str]) -> None:
     """Summary, table and notes; coloured where ``stream`` is a terminal, aligned text otherwise."""
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    shapes, ranks = len({trace.row for trace in listing.traces}), len(listing.ranks)
+    if shapes * ranks > MAX_CELLS:
+        left_out = f"{shapes} shapes x {ranks} ranks are too many for a table; -o json lists them"
+        print(left_out, summary(listing), *notes(listing), sep="\n", file=stream)
+        return
     made = grid(listing, console.width - 1 if console.is_terminal else _TERMINAL_COLUMNS_FALLBACK)
     if not made.rows:
         print(summary(listing), *notes(listing), sep="\n", file=stream)

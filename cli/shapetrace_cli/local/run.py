@@ -275,10 +275,14 @@ def _progress(port: int) -> list[RankProgress] | None:
 def _from_spool(entry: RankProgress, folder: Path) -> RankProgress:
     """The rank's last counters: the collector may have ended between its last upload and our last question."""
     rank_folder = spool.rank_folder(folder, entry.rank)
-    uploaded = list(spool.read_lines(rank_folder / spool.UPLOADED))
+    try:
+        uploaded = list(spool.read_lines(rank_folder / spool.UPLOADED))
+        stored_bytes = sum(line["bytes"] for line in uploaded)
+    except (OSError, ValueError, KeyError, TypeError):  # a script may write there as well
+        return entry
     done = (rank_folder / spool.DONE).exists() and len(uploaded) == entry.expected
     state = RankState.DONE.value if done else entry.state
-    return replace(entry, uploaded=len(uploaded), bytes=sum(line["bytes"] for line in uploaded), state=state)
+    return replace(entry, uploaded=len(uploaded), bytes=stored_bytes, state=state)
 
 
 def _free_port() -> int:
