@@ -10,7 +10,15 @@ from typing import Any
 
 from shapetrace_contract import keys, names
 from shapetrace_contract.settings import RunId, StoreSettings
-from shapetrace_traces.store import ObjectMissing, Patience, Store, StoreError, open_store
+from shapetrace_traces.store import (
+    CredentialsMissing,
+    ObjectMissing,
+    Patience,
+    Store,
+    StoreDenied,
+    StoreError,
+    open_store,
+)
 from shapetrace_traces.store.folder import FolderStore
 
 from shapetrace_cli.cluster import Cluster, ClusterOptions
@@ -94,6 +102,8 @@ def _s3_source(location: S3Location, settings: StoreSettings, s3: S3Options, env
     )
     try:
         store = open_store(settings, location.run, environment, _PATIENCE)
+    except CredentialsMissing as error:
+        raise store_fault(error) from None
     except StoreError as error:
         raise UsageError(plain(error, 500)) from None
     return Source(store, location.uri)
@@ -168,7 +178,10 @@ def _region(environment: Mapping[str, str]) -> str:
 def read_manifest(source: Source, sha256: str = "") -> tuple[bytes, Listing]:
     """The manifest's bytes and what they list. ``sha256``, or else the one in status, must be theirs."""
     try:
-        info = source.store.head(keys.MANIFEST)
+        try:
+            info = source.store.head(keys.MANIFEST)
+        except StoreDenied:
+            info = None  # an answer to HEAD has no body: the one to GET says what is wrong
         if info is not None and info.bytes > MAX_MANIFEST_BYTES:
             raise ManifestError(f"the manifest in {source.location} has {info.bytes} bytes, too many to be one of ours")
         body = source.store.get(keys.MANIFEST)
@@ -195,6 +208,11 @@ def read_manifest(source: Source, sha256: str = "") -> tuple[bytes, Listing]:
 
 def store_fault(error: StoreError) -> CliError:
     """A store's refusal, with what a person can do about it from here."""
+    if isinstance(error, CredentialsMissing):
+        return UsageError(
+            "no usable S3 credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "or take those of the run's Secret with --use-run-credentials (--credentials-secret NAME for an address)"
+        )
     return CliError(
         plain(error, 600),
         "Credentials come from your own AWS environment or profile (AWS_PROFILE), or from the run's Secret "

@@ -78,7 +78,29 @@ def test_a_refusal_is_a_sentence_without_a_secret(server, identities, address: s
     assert done.returncode == 1
     assert done.stderr.startswith("error: could not")
     assert "Traceback" not in done.stderr
+    assert "put" not in done.stderr, "it only reads"
+    assert "403 403" not in done.stderr
+    assert "the store does not accept the credentials" in done.stderr
     assert identities[who]["AWS_SECRET_ACCESS_KEY"] not in done.stderr + done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "who",
+    [{}, {"AWS_PROFILE": "nobody"}, {"AWS_ACCESS_KEY_ID": "half"}],
+    ids=["none", "a profile that is not there", "half of them"],
+)
+def test_a_person_without_credentials_is_told_what_to_set(
+    server, address: str, tmp_path: Path, who: dict[str, str]
+) -> None:
+    nowhere = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+    done = shapetrace(server, {**nowhere, **who}, "fetch", address, tmp_path / "out")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    first = done.stderr.splitlines()[0]
+    assert "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in first
+    assert "--use-run-credentials" in first
+    assert " pod" not in done.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -6,6 +6,7 @@ import pytest
 from botocore import exceptions as sdk
 from shapetrace_contract.settings import RunId, StoreSettings
 from shapetrace_traces.store import (
+    CredentialsMissing,
     ObjectExists,
     ObjectMissing,
     StoreDenied,
@@ -50,7 +51,9 @@ def answer(status: int, code: str, message: str = "", operation: str = "PutObjec
         (sdk.ReadTimeoutError(endpoint_url="http://s3"), StoreUnreachable),
         (sdk.ConnectionClosedError(endpoint_url="http://s3"), StoreUnreachable),
         (sdk.SSLError(endpoint_url="https://s3", error="self-signed"), StoreUnreachable),
-        (sdk.NoCredentialsError(), StoreDenied),
+        (sdk.NoCredentialsError(), CredentialsMissing),
+        (sdk.PartialCredentialsError(provider="env", cred_var="x"), CredentialsMissing),
+        (sdk.ProfileNotFound(profile="nobody"), CredentialsMissing),
         (sdk.ParamValidationError(report="Invalid bucket name"), StoreMisconfigured),
     ],
     ids=str,
@@ -66,6 +69,21 @@ def test_a_refusal_names_missing_bucket_and_missing_right(error: Exception) -> N
     text = str(Explain("traces", "there")(error, "write x"))
     assert "'traces' does not exist" in text
     assert "lack the right" in text
+
+
+@pytest.mark.parametrize(
+    ("action", "right"),
+    [
+        ("write x", "put objects"),
+        ("read x", "get objects and list the bucket"),
+        ("look at x", "get objects and list the bucket"),
+        ("list x", "list the bucket"),
+    ],
+)
+def test_a_refusal_names_the_right_that_was_used_and_the_code_once(action: str, right: str) -> None:
+    text = str(Explain("traces", "there")(answer(403, "403", "Forbidden", "HeadObject"), action))
+    assert f"lack the right to {right}: servers" in text
+    assert text.endswith("(HTTP 403: Forbidden)")
 
 
 def test_no_secret_is_repeated() -> None:

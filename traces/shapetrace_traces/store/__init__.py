@@ -13,6 +13,7 @@ from shapetrace_contract.settings import RunId, StoreSettings
 
 from shapetrace_traces.store.base import (
     Body,
+    CredentialsMissing,
     ObjectExists,
     ObjectInfo,
     ObjectMissing,
@@ -27,6 +28,7 @@ from shapetrace_traces.store.base import (
 
 __all__ = [
     "Body",
+    "CredentialsMissing",
     "ObjectExists",
     "ObjectInfo",
     "ObjectMissing",

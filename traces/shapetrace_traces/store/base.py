@@ -30,6 +30,10 @@ class StoreDenied(StoreError):  # noqa: N818 - reads as what happened
     """The store answered and refused: credentials, a missing right, or no such bucket. Trying again rarely helps."""
 
 
+class CredentialsMissing(StoreDenied):
+    """No request was made: there are no credentials, or not all of them, or the named profile is not there."""
+
+
 class StoreMisconfigured(StoreError):  # noqa: N818 - reads as what happened
     """A setting cannot be used (endpoint, region, bucket name, CA bundle). Trying again never helps."""
 

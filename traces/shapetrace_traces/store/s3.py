@@ -19,6 +19,7 @@ from shapetrace_contract.settings import StoreSettings
 from shapetrace_traces.store.base import (
     HASH_METADATA,
     Body,
+    CredentialsMissing,
     ObjectInfo,
     ObjectMissing,
     Patience,
@@ -53,15 +54,18 @@ class S3Store:
     def connect(
         cls, settings: StoreSettings, folder: str, environment: Mapping[str, str], patience: Patience
     ) -> S3Store:
-        """Build the client; :class:`StoreMisconfigured` for settings that no client can be built from."""
+        """Build the client; :class:`StoreMisconfigured` for settings that no client can be built from,
+        :class:`CredentialsMissing` for a profile that is not there or half a pair of keys."""
         _check(settings)
         names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
         identity, secret, token = (environment.get(name) or None for name in names)
+        if bool(identity) != bool(secret):  # the SDK would sign with nothing, and the store speak of a wrong signature
+            raise CredentialsMissing(f"no usable credentials: {names[1] if identity else names[0]} is not set")
         explain = Explain(settings.bucket, _where(settings), [text for text in (identity, secret, token) if text])
-        session = boto3.session.Session(
-            aws_access_key_id=identity, aws_secret_access_key=secret, aws_session_token=token
-        )
         try:
+            session = boto3.session.Session(
+                aws_access_key_id=identity, aws_secret_access_key=secret, aws_session_token=token
+            )
             client = session.client(
                 "s3",
                 endpoint_url=settings.endpoint or None,
@@ -70,7 +74,8 @@ class S3Store:
                 config=_config(settings, patience),
             )
         except (BotoCoreError, ValueError) as error:
-            raise StoreMisconfigured(str(explain(error, "build a client"))) from None
+            fault = explain(error, "build a client")
+            raise (fault if isinstance(fault, CredentialsMissing) else StoreMisconfigured(str(fault))) from None
         return cls(client, settings, folder, explain)
 
     @property

@@ -8,6 +8,7 @@ from botocore import exceptions as sdk
 from shapetrace_contract.message import shorten
 
 from shapetrace_traces.store.base import (
+    CredentialsMissing,
     ObjectExists,
     ObjectMissing,
     StoreDenied,
@@ -29,6 +30,18 @@ _REGION = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "Illeg
 _KEY_IDENTITY = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"})
 
 
+_NO_CREDENTIALS = (
+    sdk.NoCredentialsError,
+    sdk.PartialCredentialsError,
+    sdk.CredentialRetrievalError,
+    sdk.ProfileNotFound,
+)
+_RIGHTS = {"write": "put objects", "list": "list the bucket", "delete": "delete objects"}
+"""By an action's first word."""
+_RIGHTS_TO_READ = "get objects and list the bucket"
+"""HEAD is a get; who may not list is told 403 of an object that is not there (S3, GetObject)."""
+
+
 class Explain:
     """Turns errors into ours. ``where`` names bucket and endpoint; ``secrets`` are struck out of any server's text."""
 
@@ -45,9 +58,9 @@ class Explain:
             return self._error(
                 StoreUnreachable, action, error, "the certificate of the endpoint is not trusted: set storage caBundle"
             )
-        if isinstance(error, sdk.NoCredentialsError | sdk.PartialCredentialsError | sdk.CredentialRetrievalError):
+        if isinstance(error, _NO_CREDENTIALS):
             return self._error(
-                StoreDenied,
+                CredentialsMissing,
                 action,
                 error,
                 "no usable credentials: the Secret needs the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
@@ -90,14 +103,14 @@ class Explain:
         if code == "RequestTimeTooSkewed":
             return self._error(StoreDenied, action, error, "this node's clock is wrong")
         if code in _KEY_IDENTITY:
-            return self._error(StoreDenied, action, error, "check the credentials in the Secret")
+            return self._error(StoreDenied, action, error, "the store does not accept the credentials")
         if code == "NoSuchBucket" or status in (401, 403):
             return self._error(
                 StoreDenied,
                 action,
                 error,
-                f"the bucket {self._bucket!r} does not exist, or the credentials lack the right "
-                "(put, get, list are needed): servers answer both alike",
+                f"the bucket {self._bucket!r} does not exist, or the credentials lack the right to {_right(action)}: "
+                "servers answer both alike",
             )
         if status == 404:  # an answer to HEAD has no body, so no code
             return self._error(ObjectMissing, action, None, "there is no such object")
@@ -113,10 +126,16 @@ class Explain:
         return shorten(text, 200)
 
 
+def _right(action: str) -> str:
+    return _RIGHTS.get(action.split(" ", maxsplit=1)[0], _RIGHTS_TO_READ)
+
+
 def _said(error: Exception) -> str:
     """The server's or the SDK's own words, without what surrounds them."""
     if isinstance(error, sdk.ClientError):
         body = error.response.get("Error", {})
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
-        return f"HTTP {status} {body.get('Code', '')}: {body.get('Message', '')}".strip(" :")
+        status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+        code = str(body.get("Code", ""))
+        words = ["HTTP", status, code if code != status else ""]  # an answer to HEAD has no other code
+        return f"{' '.join(word for word in words if word)}: {body.get('Message', '')}".strip(" :")
     return f"{type(error).__name__}: {error}"
