@@ -302,3 +302,21 @@ def test_a_run_of_sixty_sizes_and_many_variants_is_judged_within_seconds(swap: b
     assert time.monotonic() - started < 20
     wrong = [item.trace.tag for item in verdicts.traces.values() if item.size == "contradicted"]
     assert len(wrong) == (4 if swap else 0)
+
+
+def test_experts_whose_rows_equal_some_sizes_by_chance_prove_nothing() -> None:
+    """All else is padded to eight rows; two of three sizes have nothing of the experts but the constant."""
+    calls = {2: {"1": 2}, 1: {"1": 4}, 4: {"1": 4, "4": 1}}  # the labels 1 and 2 changed places
+    entries = [
+        entry(
+            shape(size),
+            {
+                "v": 1,
+                "error": None,
+                "operators": {"aten::mm": 3},
+                "gemms": {"aten::mm 64x192": {"8": 4}, "aten::mm 64x32": rows},
+            },
+        )
+        for size, rows in calls.items()
+    ]
+    assert set(supports(entries).values()) == {"consistent"}
