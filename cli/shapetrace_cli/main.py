@@ -211,13 +211,15 @@ def _run_local(file: Path, out: Path, **options: Any) -> None:
     """Run the engine, capture, collector and finish of a ProfileRun as processes of this machine.
 
     No Kubernetes and no root. Traces go to DIR instead of the bucket, in the layout of an attempt's folder; images,
-    placement and Secrets of the file are not used.
+    placement and Secrets of the file are not used. Relative paths in engine.args, such as a script's, are taken from
+    the current folder (in a cluster: from the image's working directory); python3 in them is --python.
 
     \b
     Example:
       shapetrace run-local examples/quickstart.yaml --out ./out
 
-    Exit code 0: the verdict is Complete or Eager. 1: it is another, or something failed; DIR/logs tells more.
+    Exit code 0: the verdict is Complete or Eager. 1: it is another, or something failed; DIR/logs tells more. A DIR
+    with the result of an earlier run is refused without --replace, unless that run captured nothing.
     """
     result = run_local(
         read_run(file, options["name"]),
@@ -232,9 +234,15 @@ def _run_local(file: Path, out: Path, **options: Any) -> None:
         click.echo(json.dumps({**table.as_json(result.listing), "folder": str(out)}, indent=2))
     elif result.listing is not None and options["output"] == "table":
         table.print_table(result.listing, sys.stdout)
-    if result.cause:
-        click.echo(f"error: {plain(result.cause)}", err=True)
-    click.echo(f"traces and manifest.json are in {out}, logs in {out / 'logs'}", err=True)
+    nothing = result.listing is not None and not result.listing.traces
+    if result.cause or nothing:
+        words = ["nothing was captured" if nothing else "", plain(result.cause)]
+        begin = "error: " if result.exit_code else ""  # an engine that runs without graphs by choice has none
+        click.echo(begin + ": ".join(word for word in words if word), err=True)
+    if result.hint:
+        click.echo(plain(result.hint), err=True)
+    what = "logs are in" if nothing or result.listing is None else f"traces and manifest.json are in {out}, logs in"
+    click.echo(f"{what} {out / 'logs'}", err=True)
     sys.exit(result.exit_code)
 
 

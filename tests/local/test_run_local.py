@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,10 +117,28 @@ def test_an_engine_that_fails_is_partial_and_its_last_words_are_told(
     assert code == 1
     assert "EngineFailed" in err
     assert "no such model: x" in err
+    assert "nothing was captured" in err
+    assert "traces and manifest.json are in" not in err
     assert manifest(tmp_path / "out")["verdict"] == "Partial"
-    code, _, err = run_local(command("true")).end()
-    assert code == 2
-    assert "holds the result of a run already" in err
+    code, _, err = run_local(command("sh", "-c", "exit 4")).end()
+    assert code == 1, "a folder without traces is taken again"
+    assert "exit code 4" in err
+
+
+def test_a_script_whose_python_has_no_torch_says_how_to_get_it(run_local: Callable[..., Any], tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples/user_script.py"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    code, _, err = run_local(command("python3", str(script)), "--python", str(tmp_path / "bare/bin/python")).end()
+    assert code == 1
+    assert "No module named 'torch'" in err
+    assert "pip install 'shapetrace[torch]'" in err
+    assert "--python" in err
+
+
+def test_a_relative_script_is_looked_for_in_the_current_folder(run_local: Callable[..., Any]) -> None:
+    code, _, err = run_local(command("python3", "no/such/script.py")).end()
+    assert code == 1
+    assert f"the current folder, {Path.cwd()}" in err
 
 
 def test_a_program_that_is_not_there_is_named(run_local: Callable[..., Any]) -> None:

@@ -12,10 +12,12 @@ from shapetrace_contract import keys, names
 
 from shapetrace_cli.errors import CliError, UsageError
 from shapetrace_cli.listing import read_listing
+from shapetrace_cli.local.advice import INSTALL_TORCH
 from shapetrace_cli.local.layout import WORK, Layout
 
 _OURS = ("claims", "traces", "replay", "parts", "logs", "report", keys.ENVIRONMENT, keys.MANIFEST, WORK)
 """What a local run leaves in its folder; nothing else is ever removed."""
+_TRACES = ("traces", "replay")
 PAYLOAD = ("shapetrace_contract", "shapetrace_capture", "shapetrace_launcher", "shapetrace_engine")
 """What the pod's payload holds: the engine sees these of us and nothing more."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the memory-backed place that Linux gives every user
@@ -25,14 +27,18 @@ _PROBE_SECONDS = 60
 
 
 def prepare_out(out: Path, *, replace: bool) -> None:
-    """An output folder without an earlier result; ``replace`` removes one. Foreign files are never touched."""
+    """An output folder without an earlier result; ``replace`` removes one. Foreign files are never touched.
+
+    What a run left that captured nothing is no result: a second try needs no ``replace``.
+    """
     work = out / WORK
     if work.is_dir():  # of a run that was killed: nobody holds the folder's lock any more
         shutil.rmtree(work)
     there = [name for name in _OURS if (out / name).exists()]
-    if there and not replace:
+    if there and not replace and not (_is_ours(out) and _holds_no_trace(out)):
         raise UsageError(
-            f"{out} holds the result of a run already ({there[0]})", "Name another folder, or --replace it."
+            f"{out} holds the result of a run already ({there[0]})",
+            "Name another folder, or give --replace to remove that result first.",
         )
     if there and not _is_ours(out):
         raise UsageError(f"{out} holds {there[0]}, and it is not clear that it is ours", "Name another folder.")
@@ -42,6 +48,18 @@ def prepare_out(out: Path, *, replace: bool) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _holds_no_trace(out: Path) -> bool:
+    """Whether no trace lies there, and none is listed."""
+    if any(path.is_symlink() or not path.is_dir() for name in _TRACES for path in (out / name).rglob("*")):
+        return False
+    try:
+        return not read_listing((out / keys.MANIFEST).read_bytes()).traces
+    except FileNotFoundError:
+        return True
+    except (OSError, CliError):
+        return False
 
 
 def _is_ours(out: Path) -> bool:
@@ -89,7 +107,7 @@ def check_python(python: str, *, needs_torch: bool) -> None:
     if needs_torch and torch != "True":
         raise UsageError(
             f"{python} has no torch, which the engine needs",
-            "Install it (pip install 'shapetrace[torch]') or name a Python that has it with --python.",
+            f"Install it ({INSTALL_TORCH}) or name a Python that has it with --python.",
         )
 
 

@@ -31,6 +31,7 @@ from shapetrace_cli.download import claimed
 from shapetrace_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, CliError
 from shapetrace_cli.listing import Listing, read_listing
 from shapetrace_cli.local import places
+from shapetrace_cli.local.advice import advice
 from shapetrace_cli.local.layout import Layout, environments
 from shapetrace_cli.local.processes import Process
 from shapetrace_cli.ranks import RanksView
@@ -57,6 +58,8 @@ class Result:
     listing: Listing | None
     cause: str
     """Why it did not end well; empty where it did."""
+    hint: str = ""
+    """What to do about it, where that is known."""
 
 
 class _Interrupts:
@@ -143,8 +146,10 @@ class _Run:
             raise CliError("the finish wrote no manifest", f"See {self._layout.logs / 'finish.log'}") from None
         if self._interrupts.count:
             return Result(EXIT_INTERRUPTED, listing, self._cause or "interrupted")
-        good = listing.verdict in GOOD_VERDICTS
-        return Result(0 if good else EXIT_FAILED, listing, "" if good else self._cause)
+        if listing.verdict in GOOD_VERDICTS:
+            return Result(0, listing, "")
+        hint = "" if listing.traces else advice(self._cause, str(Path.cwd()))
+        return Result(EXIT_FAILED, listing, self._cause, hint)
 
     # the capture pod
 

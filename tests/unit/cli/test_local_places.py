@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shapetrace_cli.errors import UsageError
@@ -21,6 +23,40 @@ def test_an_earlier_result_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) -
     assert files(tmp_path / "out") == before
     places.prepare_out(tmp_path / "out", replace=True)
     assert files(tmp_path / "out") == {"notes.txt": b"mine"}
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_what_a_run_without_traces_left_is_no_result(finished: bool, tmp_path: Path) -> None:
+    def nothing(manifest: dict[str, Any]) -> None:
+        manifest.update(traces=[], verdict="Partial", captured=0, uploaded=0, bytes=0)
+
+    make_attempt(tmp_path, nothing)
+    shutil.rmtree(tmp_path / "traces")
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "logs/preflight.log").write_text("")
+    if not finished:
+        (tmp_path / "manifest.json").unlink()
+    places.prepare_out(tmp_path, replace=False)
+    assert files(tmp_path) == {"notes.txt": b"mine"}
+
+
+@pytest.mark.parametrize("there", ["traces/rank-00000/x.json.gz", "replay/rank-00000/x.json.gz"])
+def test_a_trace_without_a_manifest_is_a_result(there: str, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/preflight.log").write_text("")
+    (tmp_path / there).parent.mkdir(parents=True)
+    (tmp_path / there).write_text("")
+    with pytest.raises(UsageError, match="holds the result of a run already") as error:
+        places.prepare_out(tmp_path, replace=False)
+    assert "--replace" in error.value.hint
+
+
+def test_a_folder_of_logs_that_is_not_ours_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/mine.log").write_text("mine")
+    with pytest.raises(UsageError):
+        places.prepare_out(tmp_path, replace=False)
+    assert files(tmp_path) == {"logs/mine.log": b"mine"}
 
 
 def test_a_foreign_folder_is_never_cleared(tmp_path: Path) -> None:
