@@ -1,4 +1,6 @@
-"""Arguments and help texts; what the commands do is in their own files."""
+"""Arguments and help texts; what the commands do is in their own files, loaded when a command needs them."""
+
+# ruff: noqa: PLC0415 - the client, the models and the tables take most of a second, and --help needs none of them
 
 from __future__ import annotations
 
@@ -9,36 +11,45 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from shapetrace_cli import fetch, table, watch
-from shapetrace_cli.cluster import Cluster, ClusterOptions
 from shapetrace_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CliError, UsageError
-from shapetrace_cli.local.run import run_local
-from shapetrace_cli.ranks import RanksView
-from shapetrace_cli.runfile import read_run
-from shapetrace_cli.source import S3Options, Source, open_source, read_manifest
 from shapetrace_cli.text import plain
+
+if TYPE_CHECKING:
+    from shapetrace_cli.source import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _version() -> str:
+def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return version("shapetrace")
+        number = version("shapetrace")
     except PackageNotFoundError:
-        return "unknown"
+        number = "unknown"
+    click.echo(f"shapetrace, version {number}")
+    context.exit()
 
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Also as a kubectl plugin: kubectl shapetrace fetch NAME DIR",
 )
-@click.version_option(_version(), prog_name="shapetrace")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Traces of captured GPU graphs: one per shape and rank, each with the evidence for its label."""
 
@@ -88,6 +99,9 @@ def _s3_options(command: Command) -> Command:
 
 
 def _open(source: str, options: dict[str, Any]) -> Source:
+    from shapetrace_cli.cluster import ClusterOptions
+    from shapetrace_cli.source import S3Options, open_source
+
     return open_source(
         source,
         s3=S3Options(options["endpoint"], options["region"], options["ca_bundle"], options["path_style"]),
@@ -132,6 +146,8 @@ def _fetch(source: str, folder: Path, **options: Any) -> None:
       shapetrace fetch glm -n profiling ./out --use-run-credentials
       shapetrace fetch s3://traces/team/profiling/glm/5f0c.../attempt-1/ ./out --endpoint https://s3.example.org
     """
+    from shapetrace_cli import fetch, table
+
     opened = _open(source, options)
     result = fetch.fetch(
         opened,
@@ -167,6 +183,9 @@ def _show(source: str, **options: Any) -> None:
       shapetrace show ./out
       shapetrace show quickstart -o json
     """
+    from shapetrace_cli import table
+    from shapetrace_cli.source import read_manifest
+
     _, listing = read_manifest(_open(source, options), options["sha256"])
     if options["output"] == "json":
         click.echo(json.dumps(table.as_json(listing), indent=2))
@@ -190,6 +209,10 @@ def _watch(name: str, timeout_seconds: float, quiet: bool, **options: str) -> No
 
     Exit code 0: the run succeeded. 1: it failed, or is not finished in time.
     """
+    from shapetrace_cli import watch
+    from shapetrace_cli.cluster import Cluster, ClusterOptions
+    from shapetrace_cli.ranks import RanksView
+
     cluster = Cluster(ClusterOptions(options["kubeconfig"], options["context"], options["namespace"]))
     end = watch.watch(cluster, name, RanksView(sys.stderr, quiet=quiet), timeout_seconds=timeout_seconds)
     click.echo(f"{plain(name)}  {end.summary}")
@@ -221,6 +244,10 @@ def _run_local(file: Path, out: Path, **options: Any) -> None:
     Exit code 0: the verdict is Complete or Eager. 1: it is another, or something failed; DIR/logs tells more. A DIR
     with the result of an earlier run is refused without --replace, unless that run captured nothing.
     """
+    from shapetrace_cli import table
+    from shapetrace_cli.local.run import run_local
+    from shapetrace_cli.runfile import read_run
+
     result = run_local(
         read_run(file, options["name"]),
         out,
