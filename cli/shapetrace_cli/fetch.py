@@ -65,7 +65,8 @@ def fetch(
         title = plain(listing.run.get("name") or folder.name, 60)
         total_bytes = sum(item.size_bytes or 0 for item in wanted)
         with Reporter(title, len(wanted), total_bytes, stderr, quiet=quiet) as reporter:
-            reporter.begin(f"fetching {len(listing.traces)} traces, {size_text(total_bytes)}")
+            if listing.traces:
+                reporter.begin(f"fetching {len(listing.traces)} traces, {size_text(total_bytes)}")
             unknown = {item.key: item for item in wanted}
             for outcome in downloader.run(wanted):
                 unknown.pop(outcome.wanted.key, None)
