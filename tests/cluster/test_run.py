@@ -274,8 +274,6 @@ def test_the_operator_may_do_what_it_does_and_nothing_else(
         "nodes": set(),
         "namespaces": set(),
         "customresourcedefinitions.apiextensions.k8s.io": set(),
-        "pods/exec": set(),
-        "pods/log": set(),
     }
     verbs = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
     for resource, expected in wanted.items():
