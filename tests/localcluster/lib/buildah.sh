@@ -25,12 +25,14 @@ debian_mirror() {
   local mirror
   # shellcheck disable=SC2016 # a format of apt's
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Created-By: Packages' 'Label: Debian' 2>/dev/null | sort -u | head -n 1)
-  echo "${mirror:-http://deb.debian.org/debian}"
+  [[ -n $mirror ]] || die "apt knows no Debian archive: name one in /etc/apt/sources.list, then: apt-get update"
+  echo "$mirror"
 }
 
 # This machine's way to packages, as files that the build sees as secrets: nothing of them gets into a layer.
 write_build_secrets() { # folder
-  local dir=$1 authorities
+  local dir=$1 authorities mirror
+  mirror=$(debian_mirror) || exit 1
   {
     # Proxies and the like. apt's own defaults come along, which changes nothing.
     apt-config dump 2>/dev/null | grep '^Acquire::' | grep -viE 'ca(info|path)|::(ssl|issuer)cert|Changelogs' || true
@@ -39,7 +41,7 @@ write_build_secrets() { # folder
     echo 'Dir::Etc::SourceParts "-";'
     echo 'APT::Sandbox::User "root";' # the secrets are root's
   } >"$dir/apt-conf"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(debian_mirror) $DEBIAN_SUITE main" >"$dir/apt-sources"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $DEBIAN_SUITE main" >"$dir/apt-sources"
   authorities=$(ca_bundle)
   if [[ -n $authorities ]]; then cp "$authorities" "$dir/ca"; else : >"$dir/ca"; fi
   {
@@ -92,10 +94,11 @@ ensure_base() {
 }
 
 make_base() { # archive
-  local root=$CACHE_DIR/tmp/base
+  local root=$CACHE_DIR/tmp/base mirror
+  mirror=$(debian_mirror) || exit 1
   rm -rf "$root"
   mkdir -p "$root" "$CACHE_DIR/images"
-  quietly "$CACHE_DIR/logs/debootstrap.log" debootstrap --variant=minbase "$DEBIAN_SUITE" "$root" "$(debian_mirror)"
+  quietly "$CACHE_DIR/logs/debootstrap.log" debootstrap --variant=minbase "$DEBIAN_SUITE" "$root" "$mirror"
   clean_base "$root"
   tar -C "$root" --numeric-owner -cf "$1.new" .
   rm -rf "$root"
@@ -107,9 +110,7 @@ clean_base() { # root
   local root=$1
   rm -rf "$root"/etc/{hostname,resolv.conf,hosts,machine-id} "$root"/var/{cache/apt,lib/apt/lists,log}/* "$root"/usr/share/{doc,man,info,locale}/* \
     "$root"/etc/apt/sources.list "$root"/etc/apt/apt.conf.d/*proxy* "${root:?}"/dev/* "${root:?}"/tmp/*
-  mkdir -p "$root"/var/cache/apt/archives/partial "$root"/var/lib/apt/lists/partial "$root"/etc/apt/sources.list.d
-  printf '%s\n' "Types: deb" "URIs: http://deb.debian.org/debian" "Suites: $DEBIAN_SUITE $DEBIAN_SUITE-updates" "Components: main" \
-    "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg" >"$root/etc/apt/sources.list.d/debian.sources"
+  mkdir -p "$root"/var/cache/apt/archives/partial "$root"/var/lib/apt/lists/partial
   printf '%s\n' "path-exclude /usr/share/doc/*" "path-include /usr/share/doc/*/copyright" "path-exclude /usr/share/man/*" \
     "path-exclude /usr/share/info/*" "path-exclude /usr/share/locale/*" >"$root/etc/dpkg/dpkg.cfg.d/container"
 }

@@ -20,11 +20,11 @@ check_machine() {
 check_go() {
   local version
   if ! command -v go >/dev/null; then
-    problem "no 'go' in PATH: install Go >= $GO_MINIMUM (https://go.dev/dl)"
+    problem "no 'go' in PATH: install Go >= $GO_MINIMUM"
     return
   fi
   version=$(cd / && go env GOVERSION)
-  version_at_least "${version#go}" "$GO_MINIMUM" || problem "$version is too old: install Go >= $GO_MINIMUM (https://go.dev/dl)"
+  version_at_least "${version#go}" "$GO_MINIMUM" || problem "$version is too old: install Go >= $GO_MINIMUM"
 }
 
 check_packages() {
