@@ -165,6 +165,6 @@ def test_credentials_that_do_not_hold_are_shown_and_end_with_the_time(make_pod, 
     assert collector.wait() == 52
     assert pod.drained() == {"v": 1, "ok": False, "missing": 1, "parts": []}
     assert pod.environment["AWS_SECRET_ACCESS_KEY"] not in collector.log
-    assert "check the credentials" in collector.log
+    assert "does not accept the credentials" in collector.log
     left = json.loads((pod.spool / "termination-log").read_text())
     assert (left["reason"], left["drained"]) == ("UploadTimeout", False)
