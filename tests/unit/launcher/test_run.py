@@ -50,7 +50,8 @@ def test_an_engine_that_serves_on_is_stopped_once_every_rank_is_done(tmp_path: P
 def test_the_first_dead_rank_is_noted_although_the_others_die_too(tmp_path: Path) -> None:
     script = """
 record()
-(ROOT / f"pid-{RANK}").write_text(str(os.getpid()))
+(ROOT / f"writing-{RANK}").write_text(str(os.getpid()))
+(ROOT / f"writing-{RANK}").rename(ROOT / f"pid-{RANK}")
 hang()
 """
     with Launched(tmp_path, script, ranks=3) as run:
