@@ -48,6 +48,8 @@ class Capture(AbstractContextManager["Capture"]):
         self._state = state
         self._torch: Any = None
         self._window: Window | None = None
+        self._has_stacks = False
+        self._stacks_refused: str | None = None
         self._error: str | None = None
         self._forwards = 0
         self._watched = False
@@ -120,7 +122,12 @@ class Capture(AbstractContextManager["Capture"]):
             return
         device.synchronise(torch)
         self._graphs_before = session.graphs.all
-        window = Window(torch, session.options)
+        stacks = session.stacks
+        self._stacks_refused = session.stacks_refusal()
+        self._has_stacks = stacks.asked and self._stacks_refused is None
+        window = Window(torch, session.options(stacks=self._has_stacks), stacks.settle)
+        if self._has_stacks:
+            stacks.opening()
         # a collection inside the window would free what earlier captures left, inside this one's trace
         self._gc_was_enabled = gc.isenabled()
         gc.disable()
@@ -144,6 +151,8 @@ class Capture(AbstractContextManager["Capture"]):
             except Exception as fault:
                 self._error = f"the profiler did not stop: {type(fault).__name__}: {fault}"
             self._lap("stop")
+            if self._has_stacks:
+                self._session.stacks_recorded(self._shape, window, self._error)
         self._resume_gc()
         witnesses = self._witnesses(window is not None)
         if error is not None:
@@ -172,7 +181,9 @@ class Capture(AbstractContextManager["Capture"]):
         found["streamCapture"] = all(self._in_stream_capture) if self._in_stream_capture else None
         found["keyKnown"] = self._ask("keyKnown", self._known, bool)
         found["engine"] = self._ask("engine", self._state, dict)
-        found["stacks"] = session.options.stacks
+        found["stacks"] = self._has_stacks
+        if self._stacks_refused is not None:
+            found["stacksRefused"] = self._stacks_refused
         return found
 
     def _ask(self, name: str, question: Callable[[], Any] | None, form: Callable[[Any], Any]) -> Any:

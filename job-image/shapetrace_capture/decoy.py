@@ -8,7 +8,10 @@ call: frames of modules are lost, those of functions stay.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from shapetrace_capture import tracer
 
 NO_MODULE_FRAMES = "no module frames"
 """What ``rank.json`` says of stacks where the workaround is in force."""
@@ -28,12 +31,22 @@ def _decoy(module: Any, *args: Any, **kwargs: Any) -> Any:
     return module._wrapped_call_impl(*args, **kwargs)
 
 
-def show(torch: Any) -> None:
-    """Make the tracer look the code up now, and find the decoy. Call once, before the first profiler with stacks."""
+def show(torch: Any, settle: Callable[[], None]) -> None:
+    """Make the tracer look the code up now, and find the decoy. Call once, before the first profiler with stacks.
+
+    ``settle`` is called just before the tracer starts (:mod:`quiet`).
+    """
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    profile = torch.profiler.profile(activities=activities, with_stack=True)
+    profile.prepare_trace()
     original = torch.nn.Module.__call__
     torch.nn.Module.__call__ = _decoy
     try:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True):
-            pass
+        settle()
+        profile.start_trace()
+        profile.stop_trace()
+    except BaseException:
+        tracer.recover(torch, activities)
+        raise
     finally:
         torch.nn.Module.__call__ = original

@@ -18,11 +18,12 @@ from shapetrace_contract import names, spool
 from shapetrace_contract.settings import CaptureSettings, EngineSettings, SettingError
 from shapetrace_contract.tag import Runner, Shape, TagError
 
-from shapetrace_capture import decoy, device
+from shapetrace_capture import device
 from shapetrace_capture.capture import RAISED, Capture, NoCapture
 from shapetrace_capture.graphs import GraphCounter
 from shapetrace_capture.ranks import RankId, coordinates, has_stacks, is_asked
 from shapetrace_capture.room import Room
+from shapetrace_capture.stacks import Stacks
 from shapetrace_capture.window import Options, Window
 
 MAX_FAULTS = 50
@@ -61,12 +62,8 @@ class Session:
         self._epochs: dict[str, int] = {}
         self._planned: set[str] = set()
         self._torch: Any = None
-        self.options = Options(
-            stacks=has_stacks(settings.stacks, settings.ranks, rank.rank),
-            record_shapes=settings.recordShapes,
-            flops=settings.flops,
-            memory=settings.memory,
-        )
+        wanted = self._asked and has_stacks(settings.stacks, settings.ranks, rank.rank)
+        self.stacks = Stacks(wanted, clock, sleep)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Session | None:
@@ -115,19 +112,9 @@ class Session:
             graph_class = getattr(self.torch.cuda, "CUDAGraph", None)
             state = self.graphs.install(graph_class, lambda: self._open is not None)
             self._hooks["torch.cuda.CUDAGraph.capture_begin"] = state
-            stacks = self._prepare_stacks() if self._asked else "none"
+            self.stacks.prepare(self.torch)
             self.write_process()
-            spool.write_json(
-                self._folder / spool.RANK,
-                {
-                    **self.rank.to_json(),
-                    "node": self._node,
-                    "pid": os.getpid(),
-                    "hooks": self._hooks,
-                    "asked": self._asked,
-                    "stacks": stacks,
-                },
-            )
+            self._write_rank()
 
     def plan(
         self,
@@ -211,10 +198,22 @@ class Session:
                     "rank": self.rank.rank,
                     "versions": versions,
                     "hooks": self._hooks,
+                    "stacks": self.stacks.to_json(),
                     "errors": list(self._faults),
                     "captureBegin": self.graphs.to_json(),
                 },
             )
+
+    def _write_rank(self) -> None:
+        record = {
+            **self.rank.to_json(),
+            "node": self._node,
+            "pid": os.getpid(),
+            "hooks": self._hooks,
+            "asked": self._asked,
+            "stacks": self.stacks.to_json(),
+        }
+        spool.write_json(self._folder / spool.RANK, record)
 
     def fault(self, what: str, error: BaseException | str) -> None:
         """Note that something of ours went wrong; the engine goes on."""
@@ -248,14 +247,6 @@ class Session:
                 key = Shape.from_tag(line["tag"]).with_epoch(1).tag
                 self._epochs[key] = max(self._epochs.get(key, 0), line["epoch"])
 
-    def _prepare_stacks(self) -> str:
-        if not self.options.stacks:
-            return "none"
-        if decoy.is_needed(str(self.torch.__version__), sys.version_info[:2]):
-            decoy.show(self.torch)
-            return decoy.NO_MODULE_FRAMES
-        return "all"
-
     # ---- called by Capture
 
     def begin(self, capture: Capture) -> str | None:
@@ -271,6 +262,35 @@ class Session:
         if fault is None:
             self._open = capture
         return fault
+
+    def options(self, *, stacks: bool) -> Options:
+        """What a window records."""
+        asked = self._settings
+        return Options(stacks=stacks, record_shapes=asked.recordShapes, flops=asked.flops, memory=asked.memory)
+
+    def stacks_refusal(self) -> str | None:
+        """Why the next window records no stacks although the run asks for them."""
+        with self._stacks_may_end():
+            return self.stacks.refusal()
+
+    def stacks_recorded(self, shape: Shape, window: Window, error: str | None) -> None:
+        """A window with stacks was closed. One that did not stop is the last with stacks.
+
+        What made torch fail is likely to be still there, and a trace is worth more than its stacks.
+        """
+        with self._stacks_may_end():
+            self.stacks.closed(window.held)
+            if error is not None:
+                self.stacks.give_up(f"with stacks, {shape.tag} was lost")
+
+    @contextlib.contextmanager
+    def _stacks_may_end(self) -> Iterator[None]:
+        """Tell in the rank's record as soon as there are no stacks any more."""
+        before = self.stacks.has_given_up
+        yield
+        if self.stacks.has_given_up and not before:
+            with self._guard("the rank's record"):
+                self._write_rank()
 
     def release(self, capture: Capture) -> None:
         """The capture is over, however it ended."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shapetrace_contract import VERSION, spool
+
+from shapetrace_capture import tracer
 
 METADATA = "shapetrace"
 """The key in the trace's JSON."""
@@ -60,10 +62,18 @@ def metadata(shape: Mapping[str, Any], tag: str, rank: int, stage: str, epoch: i
 
 
 class Window:
-    """``open``, run what is to be recorded, ``close``, ``save``."""
+    """``open``, run what is to be recorded, ``close``, ``save``.
 
-    def __init__(self, torch: Any, options: Options) -> None:
+    ``settle`` is called just before a recording with stacks starts, outside of the trace.
+
+    ``held`` keeps the profiler's C++ state alive after a window with stacks: the work of a collective refers to it too,
+    and a torch before 2.8 crashes if its last owner is a thread without the interpreter's lock (:data:`tracer.FIXED`).
+    Let go of it some windows later.
+    """
+
+    def __init__(self, torch: Any, options: Options, settle: Callable[[], None] = lambda: None) -> None:
         self._torch = torch
+        self._settle = settle
         activity = torch.profiler.ProfilerActivity
         activities = [activity.CPU, activity.CUDA] if torch.cuda.is_initialized() else [activity.CPU]
         self.profile: Any = torch.profiler.profile(
@@ -73,29 +83,44 @@ class Window:
             with_flops=options.flops,
             profile_memory=options.memory,
         )
+        self.held: Any = None
+        if options.stacks and tracer.is_fragile(str(torch.__version__)):
+            self.held = torch.futures.Future()
         self._spans: list[Any] = []
 
     def open(self, spans: list[str], value: str) -> None:
         """Start recording; set the metadata (while recording: kineto clears it at any other moment) and the spans."""
-        self.profile.start()
+        self.profile.prepare_trace()
+        if self.profile.with_stack:
+            self._settle()
         try:
+            self.profile.start_trace()
             self.profile.add_metadata_json(METADATA, value)
             for name in spans:
                 span = self._torch.profiler.record_function(name)
                 span.__enter__()
                 self._spans.append(span)
+            if self.held is not None and self._spans:
+                # the one thing in Python that takes a reference to this thread's profiler state: a callback, kept by a
+                # future that never completes; the span ends by its own exit all the same
+                span._call_end_callbacks_on_future(self.held)
+                span.run_callbacks_on_exit = True
         except BaseException:
             with contextlib.suppress(Exception):
                 self.close()
             raise
 
     def close(self) -> None:
-        """End the spans inside the recording, then stop."""
+        """End the spans inside the recording, then stop. If that fails the trace is lost, and the next one is not."""
         try:
-            while self._spans:
-                self._spans.pop().__exit__(None, None, None)
-        finally:
-            self.profile.stop()
+            try:
+                while self._spans:
+                    self._spans.pop().__exit__(None, None, None)
+            finally:
+                self.profile.stop_trace()
+        except BaseException:
+            tracer.recover(self._torch, self.profile.activities)
+            raise
 
     def save(self, path: Path) -> int:
         """Write the trace by temporary name + rename; its size in bytes. :class:`WindowError` if it is not whole.
