@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from cluster import Cluster, Operator
 from proxy import ApiProxy, Seen
@@ -123,6 +124,8 @@ class Scene:
             return end_state(self.cluster, self.namespace, "small"), list(proxy.requests)
 
 
+@pytest.mark.disruptive  # three runs at once fill two cores: alone
+@pytest.mark.timeout(600)
 def test_killed_at_every_write_and_first_look(
     cluster: Cluster, make_namespace: Callable[[], tuple[str, dict[str, Any]]], tmp_path: Path
 ) -> None:
