@@ -16,6 +16,8 @@ from waiting import wait_until
 
 Apply = Callable[[dict[str, Any]], str]
 SHOWN_WITHIN_SECONDS = 30
+SMALL_POD = {"resources": {"requests": {"cpu": "100m", "memory": "256Mi"}}}
+"""What a run with devices asks for by default (2 CPUs and 16 GiB a device) is more than this machine has."""
 
 
 @pytest.mark.parametrize(
@@ -265,6 +267,7 @@ def test_a_run_that_cannot_store_frees_its_gpus(
                 tensor=2,
                 spec={
                     "accelerator": {"vendor": "amd", "resourceName": resource},
+                    "pod": SMALL_POD,
                     "storage": {"s3": {"bucket": "there-is-no-such-bucket"}},
                 },
             )
@@ -279,7 +282,12 @@ def test_a_run_that_cannot_store_frees_its_gpus(
         print(f"freed after {time.monotonic() - started:.1f} s")
         # another pod gets them
         apply_run(
-            profile_run("next", storage, tensor=2, spec={"accelerator": {"vendor": "amd", "resourceName": resource}})
+            profile_run(
+                "next",
+                storage,
+                tensor=2,
+                spec={"accelerator": {"vendor": "amd", "resourceName": resource}, "pod": SMALL_POD},
+            )
         )
         wait_until(
             "the next run is scheduled",
