@@ -53,7 +53,6 @@ class ApiProxy:
 
     def __enter__(self) -> ApiProxy:
         ready = threading.Event()
-        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, args=(ready,), daemon=True)
         self._thread.start()
         if not ready.wait(10):
@@ -65,12 +64,10 @@ class ApiProxy:
         self._thread.join(10)
 
     def _serve(self, ready: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._main(ready))
-        self._loop.close()
+        asyncio.run(self._main(ready))  # which cancels the watches that are still open, and waits for them
 
     async def _main(self, ready: threading.Event) -> None:
-        self._stop = asyncio.Event()
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         context = ssl.create_default_context(cafile=self.ca_file)
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(
