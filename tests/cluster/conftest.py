@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
@@ -45,10 +46,13 @@ def cluster() -> Cluster:
     found = Cluster(Path(cache) / "cluster")
     if not found.kubeconfig.exists():
         pytest.fail("no local cluster runs: make cluster-up", pytrace=False)
-    found.kubectl(
-        "apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds/shapetrace.dev_profileruns.yaml")
-    )
-    found.kubectl("wait", "--for=condition=Established", "crd/profileruns.shapetrace.dev", "--timeout=30s")
+    # one worker at a time: two that create the CRD at once meet "already exists"
+    with (found.run_dir / "tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found.kubectl(
+            "apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds/shapetrace.dev_profileruns.yaml")
+        )
+        found.kubectl("wait", "--for=condition=Established", "crd/profileruns.shapetrace.dev", "--timeout=30s")
     return found
 
 
