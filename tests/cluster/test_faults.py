@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -24,7 +23,7 @@ from faults import (
     wait_half_way,
 )
 from objects import make_secret
-from runs import VARIANTS, condition, profile_run
+from runs import VARIANTS, condition, manifest_of, profile_run
 from waiting import wait_until
 
 Apply = Callable[[dict[str, Any]], str]
@@ -39,13 +38,6 @@ def slow_run(name: str, storage: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return profile_run(
         name, storage, sizes=(1, 2, 4, 8, 12, 16), tensor=2, variants=VARIANTS, args=SLOW_ENGINE, spec=spec
     )
-
-
-def manifest(store: objectstore.Store, bucket: str, run: dict[str, Any]) -> dict[str, Any]:
-    uri = run["status"]["manifest"]["uri"]
-    body = store.admin_client().get_object(Bucket=bucket, Key=uri.removeprefix(f"s3://{bucket}/"))["Body"].read()
-    found: dict[str, Any] = json.loads(body)
-    return found
 
 
 def trace_keys(store: objectstore.Store, bucket: str) -> set[str]:
@@ -63,7 +55,7 @@ def check_partial(run: dict[str, Any], store: objectstore.Store, bucket: str, at
     status = run["status"]
     assert (status["phase"], status["verdict"]) == ("Failed", "Partial"), status
     assert condition(run, "Succeeded")["status"] == "False"
-    found = manifest(store, bucket, run)
+    found = manifest_of(store, bucket, run)
     assert at_least <= len(found["traces"]) < TOTAL
     assert {trace["key"] for trace in found["traces"]} == trace_keys(store, bucket)
     assert status["progress"]["captured"] == status["progress"]["uploaded"] == len(found["traces"])
@@ -151,7 +143,7 @@ def test_a_killed_collector_goes_on_from_the_spool(
     os.kill(container_pid(cluster, namespace, "collector"), signal.SIGKILL)
     run = wait_finished("collector", 120)
     assert (run["status"]["phase"], run["status"]["verdict"]) == ("Succeeded", "Complete"), run["status"]
-    assert {trace["key"] for trace in manifest(store, bucket, run)["traces"]} == trace_keys(store, bucket)
+    assert {trace["key"] for trace in manifest_of(store, bucket, run)["traces"]} == trace_keys(store, bucket)
     assert run["status"]["progress"]["summary"] == f"{TOTAL}/{TOTAL}"
 
 
@@ -181,7 +173,7 @@ def test_a_store_that_is_away_for_twenty_seconds_loses_nothing(
             timer.join()
         assert (run["status"]["phase"], run["status"]["verdict"]) == ("Succeeded", "Complete"), run["status"]
         assert run["status"]["progress"]["summary"] == f"{TOTAL}/{TOTAL}"
-        assert {trace["key"] for trace in manifest(own, "away", run)["traces"]} == trace_keys(own, "away")
+        assert {trace["key"] for trace in manifest_of(own, "away", run)["traces"]} == trace_keys(own, "away")
     finally:
         own.stop()
 

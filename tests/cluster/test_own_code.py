@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cluster import Cluster, Operator
-from runs import condition, profile_run
+from runs import condition, manifest_of, profile_run
 
 Apply = Callable[[dict[str, Any]], str]
 Finish = Callable[..., dict[str, Any]]
@@ -34,12 +34,6 @@ def command_run(name: str, storage: dict[str, Any], image: str, rows: str) -> di
             "capture": {"targets": None},
         },
     )
-
-
-def manifest_of(store: Any, bucket: str, run: dict[str, Any]) -> dict[str, Any]:
-    key = run["status"]["manifest"]["uri"].removeprefix(f"s3://{bucket}/")
-    found: dict[str, Any] = json.loads(store.admin_client().get_object(Bucket=bucket, Key=key)["Body"].read())
-    return found
 
 
 def test_a_users_script_in_a_stock_image_yields_its_tagged_traces(

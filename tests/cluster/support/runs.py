@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,3 +64,10 @@ def condition(run: Mapping[str, Any] | None, kind: str) -> dict[str, Any]:
 def finished(run: Mapping[str, Any] | None) -> bool:
     """Whether the run has ended, either way."""
     return condition(run, "Finished").get("status") == "True"
+
+
+def manifest_of(store: Any, bucket: str, run: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest that a run's status names, read from the bucket."""
+    key = run["status"]["manifest"]["uri"].removeprefix(f"s3://{bucket}/")
+    found: dict[str, Any] = json.loads(store.admin_client().get_object(Bucket=bucket, Key=key)["Body"].read())
+    return found
