@@ -1,0 +1,153 @@
+"""Wrapping an engine's methods so that nothing of ours can reach the engine.
+
+A hook is ``hook(original, *args, **kwargs) -> result``, the AROUND form of SGLang's ``HookRegistry``. It gets a
+callable that must be called once, and whatever else goes wrong, the engine sees what its own method did.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+APPLIED = "applied"
+MISSING = "missing"
+
+Hook = Callable[..., Any]
+Fault = Callable[[str, BaseException], None]
+
+_MARK = "shapetrace_hook"
+
+
+class _Original:
+    """The engine's method for one call of a hook; remembers what it did."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.called = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.called = True
+        try:
+            self.result = self._function(*args, **kwargs)
+        except BaseException as error:
+            self.error = error
+            raise
+        return self.result
+
+
+def guarded(target: str, hook: Hook, fault: Fault) -> Hook:
+    """``hook``, with the promise that the engine sees what its own method returned or raised, and that the method runs
+    once. What the hook itself raises goes to ``fault(target, error)``."""
+
+    def around(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        original = _Original(function)
+        try:
+            return hook(original, *args, **kwargs)
+        except BaseException as error:
+            if original.error is not None:
+                raise original.error  # noqa: B904 - the engine's own, as if we were not there
+            if not isinstance(error, Exception):
+                raise  # an interrupt or an exit that met our code
+            fault(target, error)
+            return original.result if original.called else function(*args, **kwargs)
+        finally:
+            original.result = original.error = None  # no reference cycle through a frame: results are device memory
+
+    setattr(around, _MARK, target)
+    return around
+
+
+def exists(module: str) -> bool:
+    """Whether this version of the engine has ``module``; its parents are imported, it is not."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
+
+
+def wrap(module: ModuleType, path: str, around: Hook) -> str:
+    """Replace ``path`` (``Class.method``) in ``module`` by ``around``: ``applied``, ``missing`` or ``error: ...``."""
+    try:
+        *parents, name = path.split(".")
+        owner: Any = functools.reduce(getattr, parents, module)
+        function = vars(owner).get(name)
+        if not callable(function):
+            return MISSING
+
+        @functools.wraps(function)
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            return around(function, *args, **kwargs)
+
+        setattr(hooked, _MARK, path)
+        setattr(owner, name, hooked)
+    except AttributeError:
+        return MISSING
+    except Exception as error:
+        return f"error: {type(error).__name__}: {error}"
+    return APPLIED
+
+
+def is_hooked(function: Any) -> bool:
+    """Whether a hook of ours is somewhere in the chain of wrappers of ``function``."""
+    seen = 0
+    while function is not None and seen < 32:  # a chain of wrappers is short; a loop would be a fault of others
+        if hasattr(function, _MARK):
+            return True
+        function, seen = getattr(function, "__wrapped__", None), seen + 1
+    return False
+
+
+class AfterImport(MetaPathFinder):
+    """Calls ``then(module)`` once, right after ``name`` was imported: now, if it is there already.
+
+    So that no process imports an engine's heavy modules only to have them patched.
+    """
+
+    def __init__(self, then: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._then = dict(then)
+
+    def install(self) -> None:
+        """Handle what is imported already, and wait for the rest."""
+        for name in [name for name in self._then if name in sys.modules]:
+            self._then.pop(name)(sys.modules[name])
+        if self._then:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec that the other finders know, with a loader that tells us afterwards."""
+        then = self._then.pop(fullname, None)  # first: the search below comes by here again
+        if then is None:
+            return None
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Telling(spec.loader, then)
+        return spec
+
+
+class _Telling(Loader):
+    """Another loader, followed by a call."""
+
+    def __init__(self, loader: Any, then: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._told = then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._told(module)
