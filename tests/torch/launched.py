@@ -23,9 +23,10 @@ def launch(
     variants: list[dict[str, Any]] | None = None,
     targets: list[dict[str, Any]] | None = None,
     path: Path | None = None,
+    drain_seconds: int = 0,
     **capture: Any,
 ) -> dict[str, Any]:
-    """Run to the end; the exit code, all output and the termination message. Nothing waits for a collector."""
+    """Run to the end; the exit code, all output and the message left; it waits ``drain_seconds`` for a collector."""
     if targets is None:
         targets = [{"runner": "decode", "unit": "bs", "sizes": sizes or [1, 2], "variants": variants or []}]
     message = spool.parent / f"{spool.name}-message"
@@ -36,7 +37,7 @@ def launch(
         "SHAPETRACE_SPOOL": str(spool),
         "SHAPETRACE_ENGINE": json.dumps({"name": name, "args": args or SMALL, "parallelism": {"tensor": tensor}}),
         "SHAPETRACE_CAPTURE": json.dumps({"targets": targets, **capture}),
-        "SHAPETRACE_LIMITS": json.dumps({"uploadTimeoutSeconds": 0}),
+        "SHAPETRACE_LIMITS": json.dumps({"uploadTimeoutSeconds": drain_seconds}),
         "SHAPETRACE_TERMINATION_LOG": str(message),
     }
     ran = subprocess.run(
