@@ -26,8 +26,14 @@ RAISED = "the engine raised"
 class Capture(AbstractContextManager["Capture"]):
     """Records what runs inside its ``with`` block under a fresh profiler, with independent witnesses.
 
+    ``expects_graph``: a graph capture must begin inside; ``expects_stream``: the watched forward must find its stream
+    being captured (by default where a graph is expected). ``mode`` is the word in the span ``capture_<size>_<mode>``.
+
     ``known`` is asked afterwards whether the engine's own table of graphs holds the shape; ``state`` for the engine's
     own words on its variants (``{"lora": "nolora"}``). Both may be left out: then the record says nothing of them.
+    ``more`` adds witnesses of the engine's adapter.
+
+    An adapter that cannot tell a warm-up from the capture may :meth:`discard` a window and open another.
     """
 
     def __init__(
@@ -36,18 +42,25 @@ class Capture(AbstractContextManager["Capture"]):
         shape: Shape,
         *,
         expects_graph: bool = False,
+        expects_stream: bool | None = None,
         capture_span: bool = True,
+        mode: str = "FULL",
         known: Callable[[], bool] | None = None,
         state: Callable[[], Mapping[str, str]] | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         self._session = session
         self._shape = shape
         self._expects_graph = expects_graph
+        self._expects_stream = expects_graph if expects_stream is None else expects_stream
         self._capture_span = capture_span
+        self._mode = mode
+        self._more = dict(more or {})
         self._known = known
         self._state = state
         self._torch: Any = None
         self._window: Window | None = None
+        self._stopped: Window | None = None
         self._has_stacks = False
         self._stacks_refused: str | None = None
         self._error: str | None = None
@@ -60,11 +73,11 @@ class Capture(AbstractContextManager["Capture"]):
         self._times: dict[str, float] = {}
         self._mark = 0.0
 
-    def watch(self, forward: F, rows: Callable[..., int] | None = None) -> F:
+    def watch(self, forward: F, rows: Callable[..., int | None] | None = None) -> F:
         """``forward``, counted: how often it runs inside the window, with how many rows, in a stream capture or not.
 
-        ``rows`` is called with the arguments of ``forward``; without it the leading dimension of the first argument
-        with a ``shape`` counts.
+        ``rows`` is called with the arguments of ``forward`` (None: it cannot tell); without it the leading dimension of
+        the first argument with a ``shape`` counts.
         """
         self._watched = True
 
@@ -74,11 +87,11 @@ class Capture(AbstractContextManager["Capture"]):
 
         return watched  # type: ignore[return-value]
 
-    def _note(self, rows: Callable[..., int] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _note(self, rows: Callable[..., int | None] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
             self._forwards += 1
             if rows is not None:
-                self._rows.append(int(rows(*args, **kwargs)))
+                self._rows.append(rows(*args, **kwargs))
             else:
                 for value in (*args, *kwargs.values()):
                     if hasattr(value, "shape"):
@@ -96,6 +109,35 @@ class Capture(AbstractContextManager["Capture"]):
             self._window = None
             self._resume_gc()
         return self
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether the profiler is on."""
+        return self._window is not None
+
+    @property
+    def has_captured(self) -> bool:
+        """Whether the watched forward has met a stream capture, or a graph capture has begun since the start."""
+        return any(self._in_stream_capture) or self._session.graphs.all > self._graphs_before
+
+    def stop(self) -> None:
+        """End the recording now; the record is written when the ``with`` block ends."""
+        try:
+            self._stop()
+        except Exception as fault:
+            self._session.fault(f"the end of {self._shape.tag}", fault)
+
+    def discard(self) -> None:
+        """End the recording and forget it: no file, no line."""
+        self.stop()
+        window, self._stopped = self._stopped, None
+        try:
+            if window is not None:
+                window.free()
+        except Exception as fault:
+            self._session.fault(f"the discarded window of {self._shape.tag}", fault)
+        finally:
+            self._session.release(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -116,12 +158,12 @@ class Capture(AbstractContextManager["Capture"]):
         session = self._session
         self._mark = session.clock()
         torch = self._torch = session.torch
+        self._graphs_before = session.graphs.all
         self._error = session.begin(self)
         self._lap("room")
         if self._error:
             return
         device.synchronise(torch)
-        self._graphs_before = session.graphs.all
         stacks = session.stacks
         self._stacks_refused = session.stacks_refusal()
         self._has_stacks = stacks.asked and self._stacks_refused is None
@@ -133,7 +175,7 @@ class Capture(AbstractContextManager["Capture"]):
         gc.disable()
         spans = [self._shape.tag]
         if self._capture_span:
-            spans.append(f"capture_{self._shape.size}_FULL")
+            spans.append(f"capture_{self._shape.size}_{self._mode}")
         value = metadata(self._shape.to_json(), self._shape.tag, session.rank.rank, STAGE, self._shape.epoch)
         window.open(spans, value)
         self._window = window
@@ -141,19 +183,25 @@ class Capture(AbstractContextManager["Capture"]):
         opened = session.clock()
         self._times["start"], self._mark = round(opened - self._mark, 6), opened
 
-    def _close(self, error: BaseException | None) -> None:
+    def _stop(self) -> None:
         window, self._window = self._window, None
+        if window is None:
+            return
+        self._stopped = window
         closing = self._session.clock()
         self._times["window"], self._mark = round(closing - self._mark, 6), closing
-        if window is not None:
-            try:
-                window.close()
-            except Exception as fault:
-                self._error = f"the profiler did not stop: {type(fault).__name__}: {fault}"
-            self._lap("stop")
-            if self._has_stacks:
-                self._session.stacks_recorded(self._shape, window, self._error)
+        try:
+            window.close()
+        except Exception as fault:
+            self._error = f"the profiler did not stop: {type(fault).__name__}: {fault}"
+        self._lap("stop")
+        if self._has_stacks:
+            self._session.stacks_recorded(self._shape, window, self._error)
         self._resume_gc()
+
+    def _close(self, error: BaseException | None) -> None:
+        self._stop()
+        window, self._stopped = self._stopped, None
         witnesses = self._witnesses(window is not None)
         if error is not None:
             self._error = f"{RAISED} {type(error).__name__}: {error}"
@@ -181,6 +229,7 @@ class Capture(AbstractContextManager["Capture"]):
         found["streamCapture"] = all(self._in_stream_capture) if self._in_stream_capture else None
         found["keyKnown"] = self._ask("keyKnown", self._known, bool)
         found["engine"] = self._ask("engine", self._state, dict)
+        found.update(self._more)
         found["stacks"] = self._has_stacks
         if self._stacks_refused is not None:
             found["stacksRefused"] = self._stacks_refused
@@ -200,7 +249,7 @@ class Capture(AbstractContextManager["Capture"]):
             found.append(f"the forward ran {self._forwards} times")
         if self._expects_graph and not witnesses["graph"]:
             found.append("no graph capture began")
-        if self._expects_graph and witnesses["streamCapture"] is False:
+        if self._expects_stream and witnesses["streamCapture"] is False:
             found.append("the forward ran outside a stream capture")
         if witnesses["keyKnown"] is False:
             found.append("the engine does not know the shape afterwards")
@@ -210,9 +259,17 @@ class Capture(AbstractContextManager["Capture"]):
 class NoCapture(AbstractContextManager["NoCapture"]):
     """Stands in where nothing is recorded: without a spool, and on a rank that is not asked for."""
 
+    is_recording = has_captured = False
+
     def __exit__(self, *_: object) -> None:
         return None
 
-    def watch(self, forward: F, rows: Callable[..., int] | None = None) -> F:
+    def watch(self, forward: F, rows: Callable[..., int | None] | None = None) -> F:
         """``forward`` itself."""
         return forward
+
+    def stop(self) -> None:
+        """Nothing."""
+
+    def discard(self) -> None:
+        """Nothing."""

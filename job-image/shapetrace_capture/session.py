@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,15 +19,11 @@ from shapetrace_contract.tag import Runner, Shape, TagError
 from shapetrace_capture import device
 from shapetrace_capture.capture import RAISED, Capture, NoCapture
 from shapetrace_capture.graphs import GraphCounter
+from shapetrace_capture.process import MAX_ERROR_CHARACTERS, Process
 from shapetrace_capture.ranks import RankId, coordinates, has_stacks, is_asked
 from shapetrace_capture.room import Room
 from shapetrace_capture.stacks import Stacks
 from shapetrace_capture.window import Options, Window
-
-MAX_FAULTS = 50
-"""Bounds the process record."""
-MAX_ERROR_CHARACTERS = 1000
-"""Bounds one record: an engine's exception may carry a whole configuration."""
 
 
 class Session:
@@ -42,10 +36,13 @@ class Session:
         settings: CaptureSettings,
         *,
         node: str = "",
+        process: Process | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.rank = rank
+        self.process = process or Process(folder, {})
+        self.process.who = f"rank {rank.rank}"
         self.clock = clock
         self.graphs = GraphCounter()
         self._spool = folder
@@ -55,8 +52,6 @@ class Session:
         self._room = Room(folder, settings.roomWaitSeconds, clock, sleep)
         self.targets = settings.targets
         self._asked = is_asked(settings.ranks, rank.rank)
-        self._hooks: dict[str, str] = {}
-        self._faults: list[str] = []
         self._open: Capture | None = None
         self._sequence = 0
         self._epochs: dict[str, int] = {}
@@ -67,31 +62,33 @@ class Session:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Session | None:
-        """The session that the launcher's environment describes; None without a spool. Never raises: a setting that
-        cannot be read is a fault in the process record, and its defaults are used."""
+        """The session of a script that the launcher's environment describes; None without a spool. Never raises: a
+        setting that cannot be read is a fault in the process record, and its defaults are used."""
         folder = environment.get(names.ENV_SPOOL)
         if not folder:
             return None
-        faults = []
-        settings, engine = CaptureSettings(), EngineSettings()
+        process = Process(Path(folder), environment)
+        engine = EngineSettings()
         try:
-            if CaptureSettings.ENV in environment:
-                settings = CaptureSettings.from_env(environment)
             if EngineSettings.ENV in environment:
                 engine = EngineSettings.from_env(environment)
         except SettingError as error:
-            faults.append(error)
+            process.fault("a setting", error)
         text = environment.get("RANK") or "0"
         rank = int(text) if text.isdecimal() else 0
-        session = cls(
-            Path(folder),
-            coordinates(rank, engine.parallelism),
-            settings,
-            node=environment.get(names.ENV_NODE_NAME, ""),
-        )
-        for fault in faults:
-            session.fault("a setting", fault)
-        return session
+        return cls.of_process(process, coordinates(rank, engine.parallelism))
+
+    @classmethod
+    def of_process(cls, process: Process, rank: RankId) -> Session:
+        """The session of a rank that the engine's adapter knows; settings as in :meth:`from_environment`."""
+        settings = CaptureSettings()
+        try:
+            if CaptureSettings.ENV in process.environment:
+                settings = CaptureSettings.from_env(process.environment)
+        except SettingError as error:
+            process.fault("a setting", error)
+        node = process.environment.get(names.ENV_NODE_NAME, "")
+        return cls(process.folder, rank, settings, node=node, process=process)
 
     @property
     def torch(self) -> Any:
@@ -104,14 +101,16 @@ class Session:
 
     # ---- records
 
-    def start(self, hooks: Mapping[str, str]) -> None:
-        """Write the rank's record; ``hooks`` maps each target to ``applied``, ``missing`` or ``error: ...``."""
+    def start(self, hooks: Mapping[str, str], required: Iterable[str] = ()) -> None:
+        """Write the rank's record; ``hooks`` maps each target to ``applied``, ``missing`` or ``error: ...``; those that
+        are ``required`` must be applied, or the run ends as ``HooksNotApplied``."""
         with self._guard("the start"):
-            self._hooks = dict(hooks)
+            self.process.hooks = dict(hooks)
+            self.process.required = tuple(required)
             self._resume()
             graph_class = getattr(self.torch.cuda, "CUDAGraph", None)
             state = self.graphs.install(graph_class, lambda: self._open is not None)
-            self._hooks["torch.cuda.CUDAGraph.capture_begin"] = state
+            self.process.hooks["torch.cuda.CUDAGraph.capture_begin"] = state
             self.stacks.prepare(self.torch)
             self.write_process()
             self._write_rank()
@@ -149,9 +148,12 @@ class Session:
         shape: Shape,
         *,
         expects_graph: bool = False,
+        expects_stream: bool | None = None,
         capture_span: bool = True,
+        mode: str = "FULL",
         known: Callable[[], bool] | None = None,
         state: Callable[[], Mapping[str, str]] | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> Capture | NoCapture:
         """A context in which the engine captures ``shape``; see :class:`Capture`.
 
@@ -164,7 +166,17 @@ class Session:
         except TagError as error:
             self.fault(f"a further epoch of {shape.tag}", error)
             return NoCapture()
-        return Capture(self, numbered, expects_graph=expects_graph, capture_span=capture_span, known=known, state=state)
+        return Capture(
+            self,
+            numbered,
+            expects_graph=expects_graph,
+            expects_stream=expects_stream,
+            capture_span=capture_span,
+            mode=mode,
+            known=known,
+            state=state,
+            more=more,
+        )
 
     def done(self, *, ok: bool = True, reason: str = "Done", eager: str | None = None) -> None:
         """The engine's graph work is over. ``eager`` says why there are no graphs, by the user's or engine's choice."""
@@ -172,14 +184,13 @@ class Session:
             self.write_process()
             if not self._asked:
                 reason = f"rank {self.rank.rank} is not asked for by capture.ranks"
+            faults = self.process.faults
             spool.write_json(
                 self._folder / spool.DONE,
                 {
                     "records": sum(1 for _ in spool.read_lines(self._folder / spool.CAPTURES)),
-                    "ok": ok and not self._faults,
-                    "reason": reason
-                    if ok and not self._faults
-                    else "; ".join([reason, *self._faults])[:MAX_ERROR_CHARACTERS],
+                    "ok": ok and not faults,
+                    "reason": "; ".join([reason, *faults])[:MAX_ERROR_CHARACTERS],
                     "eager": eager,
                     "captureBegin": self.graphs.to_json(),
                 },
@@ -188,20 +199,11 @@ class Session:
     def write_process(self) -> None:
         """Write (again) what this process is: versions, hooks, faults, graphs counted."""
         with self._guard("the process record"):
-            versions = {"python": platform.python_version()}
-            if self._torch is not None:
-                versions.update(device.versions(self._torch))
-            spool.write_json(
-                spool.process_file(self._spool, os.getpid()),
-                {
-                    "pid": os.getpid(),
-                    "rank": self.rank.rank,
-                    "versions": versions,
-                    "hooks": self._hooks,
-                    "stacks": self.stacks.to_json(),
-                    "errors": list(self._faults),
-                    "captureBegin": self.graphs.to_json(),
-                },
+            self.process.write(
+                rank=self.rank.rank,
+                versions={} if self._torch is None else device.versions(self._torch),
+                stacks=self.stacks.to_json(),
+                captureBegin=self.graphs.to_json(),
             )
 
     def _write_rank(self) -> None:
@@ -209,7 +211,9 @@ class Session:
             **self.rank.to_json(),
             "node": self._node,
             "pid": os.getpid(),
-            "hooks": self._hooks,
+            "engine": self.process.engine_json(),
+            "hooks": self.process.hooks,
+            "required": list(self.process.required),
             "asked": self._asked,
             "stacks": self.stacks.to_json(),
         }
@@ -217,13 +221,7 @@ class Session:
 
     def fault(self, what: str, error: BaseException | str) -> None:
         """Note that something of ours went wrong; the engine goes on."""
-        text = f"{what}: {type(error).__name__}: {error}" if isinstance(error, BaseException) else f"{what}: {error}"
-        text = text[:MAX_ERROR_CHARACTERS]
-        if text in self._faults or len(self._faults) >= MAX_FAULTS:
-            return
-        self._faults.append(text)
-        with contextlib.suppress(Exception):
-            print(f"shapetrace: rank {self.rank.rank}: {text}", file=sys.stderr, flush=True)
+        self.process.fault(what, error)
 
     @contextlib.contextmanager
     def _guard(self, what: str) -> Iterator[None]:

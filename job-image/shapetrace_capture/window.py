@@ -28,6 +28,8 @@ OWN_FRAMES = frozenset(
         ("capture.py", "__exit__"),
         ("capture.py", "_open"),
         ("capture.py", "_close"),
+        ("capture.py", "_stop"),
+        ("capture.py", "stop"),
         ("capture.py", "_note"),
         ("capture.py", "watch"),
         ("capture.py", "watched"),

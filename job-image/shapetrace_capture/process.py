@@ -1,0 +1,69 @@
+"""The record of one process of an engine: what was loaded into it, and what went wrong.
+
+An engine loads its plugins in every process it starts: launcher, controllers, detokenizer, schedulers, workers. Most of
+them never have a rank, and one that should have had one may die before: this record is there from the load on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shapetrace_contract import spool
+
+MAX_FAULTS = 50
+"""Bounds the record."""
+MAX_ERROR_CHARACTERS = 1000
+"""Bounds one fault: an engine's exception may carry a whole configuration."""
+
+
+class Process:
+    """What ``process-<pid>.json`` says. ``version`` and ``hooks`` are filled in by the engine's adapter."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], engine: str = "") -> None:
+        self.folder = folder
+        self.environment = environment
+        self.engine = engine
+        self.version = ""
+        self.hooks: dict[str, str] = {}
+        self.required: tuple[str, ...] = ()
+        """The hooks without which captures would go unseen."""
+        self.faults: list[str] = []
+        self.who = f"process {os.getpid()}"
+
+    def fault(self, what: str, error: BaseException | str) -> None:
+        """Note that something of ours went wrong; the engine goes on."""
+        text = f"{what}: {type(error).__name__}: {error}" if isinstance(error, BaseException) else f"{what}: {error}"
+        text = text[:MAX_ERROR_CHARACTERS]
+        if text in self.faults or len(self.faults) >= MAX_FAULTS:
+            return
+        self.faults.append(text)
+        with contextlib.suppress(Exception):
+            print(f"shapetrace: {self.who}: {text}", file=sys.stderr, flush=True)
+
+    def engine_json(self) -> dict[str, str] | None:
+        """``engine`` of rank and process record; None for a script of the user's own."""
+        return {"name": self.engine, "version": self.version} if self.engine else None
+
+    def write(self, **more: Any) -> None:
+        """Write the record (again), with what a rank knows beside it. Never raises."""
+        try:
+            record: dict[str, Any] = {
+                "pid": os.getpid(),
+                "rank": None,
+                "engine": self.engine_json(),
+                "versions": {},
+                "hooks": dict(self.hooks),
+                "required": list(self.required),
+            }
+            record.update(more)
+            record["versions"] = {"python": platform.python_version(), **record["versions"]}
+            record["errors"] = list(self.faults)
+            spool.write_json(spool.process_file(self.folder, os.getpid()), record)
+        except Exception as error:
+            self.fault("the process record", error)
