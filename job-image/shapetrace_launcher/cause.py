@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from typing import Any
 from shapetrace_contract.message import Termination
 from shapetrace_contract.reasons import Reason, exit_code
 
+SILENT_SECONDS = 60.0
+"""How long an engine may serve before its ranks' records are missed: they are written before it can serve, so this
+only has to outlast a slow start of the other replicas."""
 KERNEL_HINT = "; often the kernel for want of memory, see the pod's memory limit"
 
 
@@ -21,7 +25,7 @@ class Exit:
     ranks: tuple[int, ...]
     code: int
     last_words: str = ""
-    """The last line that it printed."""
+    """The last line that it printed, or its last error where it is an engine of many processes."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,12 @@ class Observed:
     done: Mapping[int, Mapping[str, Any]] | None = None
     """``done.json`` by rank."""
     terminated: bool = False
+    serves_seconds: float | None = None
+    """How long an engine that serves for ever has taken requests; None while it does not."""
+    engine: str = ""
+    """Its name and version."""
+    processes: Sequence[Mapping[str, Any]] = ()
+    """The records of the processes in which our plugin was loaded."""
 
 
 def cause_of(seen: Observed) -> Cause | None:
@@ -77,7 +87,7 @@ def cause_of(seen: Observed) -> Cause | None:
         return Cause(Reason.STOPPED, "stopped by SIGTERM before every rank was done", signal=int(signal.SIGTERM))
     early = [end for end in seen.exits if not all(rank in done for rank in end.ranks)]
     if not early:
-        return None
+        return _silent(seen, records, done)
     missing = tuple(rank for rank in early[0].ranks if rank not in done)
     return _unhooked(missing, records) or Cause(
         Reason.ENGINE_FAILED,
@@ -85,6 +95,32 @@ def cause_of(seen: Observed) -> Cause | None:
         rank=missing[0],
         exit_code=0,
     )
+
+
+def _silent(
+    seen: Observed, records: Mapping[int, Mapping[str, Any]], done: Mapping[int, Mapping[str, Any]]
+) -> Cause | None:
+    """An engine that has taken requests for a while has captured what it will: a rank that has not said so never will.
+
+    Without this, an engine into which our plugin was not loaded would hold its devices until the run's deadline.
+    """
+    if seen.serves_seconds is None or seen.serves_seconds < SILENT_SECONDS:
+        return None
+    late = next(rank for rank in seen.ranks if rank not in done)
+    if late in records:
+        text = f"rank {late} serves and never said that its graph work is over; hooks: {records[late].get('hooks')}"
+    elif seen.processes:
+        faults = [str(error) for process in seen.processes for error in process.get("errors") or ()]
+        text = (
+            f"rank {late} serves without a record; the plugin shapetrace is in {len(seen.processes)} of its processes"
+        )
+        text += f": {faults[0]}" if faults else ""
+    else:
+        text = (
+            "it serves, and the plugin shapetrace was loaded in none of its processes; does something in the image "
+            "or in engine.env (PYTHONPATH, a plugin list) hide it?"
+        )
+    return Cause(Reason.HOOKS_NOT_APPLIED, f"{seen.engine}: {text}", rank=late)
 
 
 def _unhooked(ranks: Sequence[int], records: Mapping[int, Mapping[str, Any]]) -> Cause | None:
@@ -100,6 +136,14 @@ def _unhooked(ranks: Sequence[int], records: Mapping[int, Mapping[str, Any]]) ->
     return None
 
 
+_ERROR = re.compile(r"(\S+ )?([A-Za-z_][\w.]*)?(Error|Exception)(: |$)")
+
+
+def is_error(line: str) -> bool:
+    """Whether a line of output is the last of a traceback, such as ``RuntimeError: out of memory``."""
+    return _ERROR.match(line) is not None
+
+
 def _bad_exit(end: Exit) -> Cause:
     rank = end.ranks[0] if len(end.ranks) == 1 else None
     said = f": {end.last_words}" if end.last_words else ""
@@ -108,7 +152,8 @@ def _bad_exit(end: Exit) -> Cause:
             name = signal.Signals(-end.code).name
         except ValueError:
             name = f"signal {-end.code}"
-        hint = KERNEL_HINT if -end.code == signal.SIGKILL else ""
+        # SGLang kills itself when a part of it fails, and has said why
+        hint = KERNEL_HINT if -end.code == signal.SIGKILL and not is_error(end.last_words) else ""
         return Cause(Reason.ENGINE_FAILED, f"{end.name} was killed by {name}{hint}{said}", rank, None, -end.code)
     reason = Reason.BAD_CONFIGURATION if end.code == exit_code(Reason.BAD_CONFIGURATION) else Reason.ENGINE_FAILED
     return Cause(reason, f"{end.name} ended with exit code {end.code}{said}", rank, end.code)

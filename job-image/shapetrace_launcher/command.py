@@ -6,13 +6,18 @@ from collections.abc import Callable, Mapping
 
 from shapetrace_contract.settings import CaptureSettings, EngineSettings
 
-from shapetrace_launcher.engines import Command, Context, EngineConfigurationError
+from shapetrace_launcher.engines import Command, Context, EngineConfigurationError, sglang, vllm
 from shapetrace_launcher.engines import command as command_engine
 from shapetrace_launcher.engines import torch as torch_engine
 
 Builder = Callable[[EngineSettings, CaptureSettings, Context], list[Command]]
 
-BUILDERS: Mapping[str, Builder] = {"torch": torch_engine.commands, "command": command_engine.commands}
+BUILDERS: Mapping[str, Builder] = {
+    "torch": torch_engine.commands,
+    "command": command_engine.commands,
+    "sglang": sglang.commands,
+    "vllm": vllm.commands,
+}
 """``engine.name`` -> how it is started."""
 
 ENGINE_DEFAULTS = {
@@ -44,9 +49,16 @@ def environment_of(command: Command, base: Mapping[str, str]) -> dict[str, str]:
     (it calls ``getpass.getuser``) and a place for its caches.
     """
     home = base.get("HOME") or "/tmp"  # noqa: S108 - only a default, for caches
-    defaults = {**ENGINE_DEFAULTS, "HOME": home, "USER": "shapetrace", "XDG_CACHE_HOME": f"{home}/.cache"}
-    return {
+    defaults = {
+        **ENGINE_DEFAULTS,
+        "HOME": home,
+        "USER": "shapetrace",
+        "XDG_CACHE_HOME": f"{home}/.cache",
+        **command.defaults,
+    }
+    made = {
         **defaults,
         **{key: value for key, value in base.items() if value or key not in defaults},
         **command.environment,
     }
+    return {key: value for key, value in made.items() if key not in command.without}

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shapetrace_launcher.cause import Exit
+from shapetrace_launcher.cause import Exit, is_error
 from shapetrace_launcher.engines import Command
 from shapetrace_launcher.signals import Signals
 
 READ_BYTES = 65536
-LAST_WORDS_BYTES = 2048
-"""Enough for the last line of a traceback."""
+LAST_WORDS_BYTES = 16_384
+"""Enough for the tracebacks with which an engine of many processes ends."""
 
 
 @dataclass
@@ -31,8 +31,12 @@ class _Running:
 
     @property
     def last_words(self) -> str:
-        lines = [line for line in self.tail.decode(errors="replace").splitlines() if line.strip()]
-        return "".join(letter for letter in lines[-1] if letter.isprintable()).strip() if lines else ""
+        text = self.tail.decode(errors="replace")
+        lines = ["".join(filter(str.isprintable, line)).strip() for line in text.splitlines() if line.strip()]
+        if self.command.port is not None:
+            # its head ends by telling that a child did; the child's error comes before
+            lines = [line for line in lines if is_error(line)] or lines
+        return lines[-1] if lines else ""
 
 
 class Processes:
@@ -97,10 +101,17 @@ class Processes:
 
     def signal(self, number: int) -> None:
         """Send a signal to the whole process group of each process that has not ended."""
+        self._send(os.killpg, number)
+
+    def terminate_heads(self) -> None:
+        """SIGTERM to the processes that we started and to none below them: an engine ends its own in order."""
+        self._send(os.kill, signal.SIGTERM)
+
+    def _send(self, send: Callable[[int, int], None], number: int) -> None:
         for running in self._running:
             if running.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(running.process.pid, number)
+                    send(running.process.pid, number)
 
     def end(self, term_seconds: float, kill_seconds: float = 10.0) -> None:
         """SIGTERM, after ``term_seconds`` SIGKILL; a process in the kernel's hands is given up after ``kill_seconds``.

@@ -8,6 +8,7 @@ import shlex
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,21 +17,26 @@ from typing import Any
 from shapetrace_contract import spool
 from shapetrace_contract.message import shorten
 from shapetrace_contract.reasons import Reason
+from shapetrace_contract.serving import SERVING
 
+from shapetrace_launcher import hub
 from shapetrace_launcher.cause import Answer, Cause, Observed, answer, cause_of
 from shapetrace_launcher.command import build, environment_of
 from shapetrace_launcher.complete import complete
 from shapetrace_launcher.cpus import usable_cores
-from shapetrace_launcher.engines import Context, EngineConfigurationError
+from shapetrace_launcher.engines import Command, Context, EngineConfigurationError
+from shapetrace_launcher.engines.serving import installed
 from shapetrace_launcher.log import BoundedLog
 from shapetrace_launcher.processes import Processes
+from shapetrace_launcher.serves import Serves
 from shapetrace_launcher.settings import Settings
 from shapetrace_launcher.signals import Signals
 
 POLL_SECONDS = 0.2
 """How often the ranks' records are looked at; ends of processes and signals wake at once."""
 END_SECONDS = 30.0
-"""How long an engine whose ranks are all done may take to end by itself, and so to free its devices in order."""
+"""How long an engine whose ranks are all done may take to end, by itself or told to, and so to free its devices in
+order."""
 TERM_SECONDS = 10.0
 """Between SIGTERM and SIGKILL, at the most."""
 
@@ -55,6 +61,10 @@ class Launcher:
         self._noted_at = clock()
         self._processes = Processes(self._sink, signals, clock)
         self._log: BoundedLog | None = None
+        self._engine = settings.engine
+        self._fetched = False
+        self._serves = Serves(None, clock)
+        self._name = ""
 
     def run(self) -> Answer:
         """Everything; the answer says how to exit."""
@@ -65,7 +75,7 @@ class Launcher:
             return Answer(44, Reason.BAD_CONFIGURATION, text, drained=False)
         self._log = BoundedLog.in_spool(folder / spool.ENGINE_LOG)
         try:
-            cause = self._start() or self._watch()
+            cause = self._fetch() or self._start() or self._watch()
             self._end(cause)
             return answer(cause, self._drain(), self._terminated)
         finally:
@@ -87,12 +97,58 @@ class Launcher:
     def _say(self, text: str) -> None:
         self._sink(f"shapetrace_launcher: {text}\n".encode())
 
+    def _fetch(self) -> Cause | None:
+        """The models on a hub, into the cache; ``_engine`` then has their folders."""
+        if self._engine.name not in SERVING or not hub.on_hub(self._engine):
+            return None
+        try:
+            self._build()  # what cannot be started is not worth a download
+        except EngineConfigurationError as error:
+            return Cause(Reason.BAD_CONFIGURATION, str(error))
+        limit_seconds = hub.SHARE_OF_DEADLINE * self._settings.limits.activeDeadlineSeconds
+        processes = Processes(self._sink, self._signals, self._clock)
+        with tempfile.TemporaryDirectory(prefix="shapetrace-") as folder:
+            answer = Path(folder) / "models.json"
+            command = hub.command(self._engine, sys.executable, answer)
+            try:
+                processes.start([command], [environment_of(command, self._environment)])
+                processes.wait_until(lambda: not processes.alive or self._terminated, limit_seconds)
+                if processes.exits and processes.exits[0].code == 0:
+                    self._engine = hub.with_folders(self._engine, hub.read_folders(answer))
+                    self._fetched = True
+                    return None
+                if processes.exits:
+                    return hub.cause(processes.exits[0])
+                if self._terminated:
+                    return Cause(Reason.STOPPED, "stopped by SIGTERM while the models were fetched", signal=15)
+                return hub.too_slow(limit_seconds)
+            except (OSError, ValueError) as error:
+                return Cause(Reason.ENGINE_FAILED, f"fetching the models left no answer: {error}")
+            finally:
+                processes.end(0)
+                processes.close()
+
+    def _build(self) -> list[Command]:
+        context = Context(
+            sys.executable,
+            free_port(),
+            usable_cores(),
+            installed(self._engine.name),
+            self._environment,
+            self._settings.limits.activeDeadlineSeconds,
+            self._fetched,
+        )
+        return build(self._engine, self._settings.capture, context)
+
     def _start(self) -> Cause | None:
         try:
-            context = Context(sys.executable, free_port(), usable_cores())
-            commands = build(self._settings.engine, self._settings.capture, context)
+            commands = self._build()
             for command in commands:
+                for note in command.notes:
+                    self._say(note)
                 self._say(f"starting {command.name}: {shorten(shlex.join(command.argv))}")
+            self._serves = Serves(commands[0].port, self._clock)
+            self._name = commands[0].engine
             self._processes.start(commands, [environment_of(command, self._environment) for command in commands])
         except EngineConfigurationError as error:
             return Cause(Reason.BAD_CONFIGURATION, str(error))
@@ -130,7 +186,20 @@ class Launcher:
                 value = _read(rank_folder / name)
                 if value is not None:
                     found[rank] = value
-        return cause_of(Observed(tuple(range(engine.ranks)), exits, records, done, self._terminated))
+        serves_seconds = self._serves.seconds()
+        processes = [] if serves_seconds is None else [_read(path) or {} for path in folder.glob("process-*.json")]
+        return cause_of(
+            Observed(
+                tuple(range(engine.ranks)),
+                exits,
+                records,
+                done,
+                self._terminated,
+                serves_seconds,
+                self._name,
+                processes,
+            )
+        )
 
     def _complete(self, folder: Path) -> None:
         try:
@@ -146,6 +215,8 @@ class Launcher:
             self._note(cause)
         elif cause.reason is Reason.DONE:
             self._note(cause)
+            if self._serves.forever:
+                self._processes.terminate_heads()
             self._processes.wait_until(lambda: not self._processes.alive or self._terminated, END_SECONDS)
             self._processes.end(min(TERM_SECONDS, self._settings.limits.disruptionGraceSeconds / 4))
         else:

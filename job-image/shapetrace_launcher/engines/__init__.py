@@ -14,6 +14,16 @@ class Command:
     ranks: tuple[int, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     """On top of the launcher's own."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Where the launcher's own environment does not say otherwise."""
+    without: tuple[str, ...] = ()
+    """Variables that the process does not get."""
+    notes: tuple[str, ...] = ()
+    """What the run's log is to say of how it is started."""
+    port: int | None = None
+    """Where an engine that serves for ever takes requests; None for a program that ends by itself."""
+    engine: str = ""
+    """Name and version, for messages."""
 
     @property
     def name(self) -> str:
@@ -31,6 +41,14 @@ class Context:
     """A free port of this pod."""
     cores: int
     """CPUs that this container may use, at least 1."""
+    version: str | None = None
+    """Version of the engine in this Python; empty if it does not tell, None if the engine is not there."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The launcher's own."""
+    deadline_seconds: int = 3600
+    """``activeDeadlineSeconds``: nothing of the engine needs to give up earlier by itself."""
+    fetched: bool = False
+    """Whether models were fetched from a hub, so that the engine needs neither the hub nor its token."""
 
 
 class EngineConfigurationError(ValueError):
