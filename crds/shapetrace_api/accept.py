@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from shapetrace_contract import keys
+from shapetrace_contract import keys, serving
 from shapetrace_contract.tag import Runner, Shape, TagError, escape
 
 from shapetrace_api import torch_engine
@@ -23,6 +23,7 @@ MIN_MEMORY = "1Mi"
 """Less is a slip of the pen: ``512m`` is half a byte."""
 MIN_SPOOL = "128Mi"
 """The hook keeps 64 MiB free (shapetrace_contract.spool.RESERVE_BYTES); what is left has to hold a trace."""
+_OTHER_HUBS = ("SGLANG_USE_MODELSCOPE", "VLLM_USE_MODELSCOPE")
 _LONGEST_RUNNER = "R" * 40
 """For the length of tags, where the engine's class is not known beforehand; the longest of SGLang has 34 letters."""
 
@@ -35,8 +36,6 @@ class AcceptanceLimits:
     """Declared shapes x recorded ranks. Manifest and finish hold all of them in memory at once."""
     max_devices: int = 64
     """Devices that the largest node offers: 8 accelerators in 8 partitions each."""
-    engines: frozenset[EngineName] = frozenset({EngineName.TORCH, EngineName.COMMAND})
-    """Engines that this version can hook."""
 
 
 DEFAULT_LIMITS = AcceptanceLimits()
@@ -45,7 +44,7 @@ DEFAULT_LIMITS = AcceptanceLimits()
 def refusals(spec: ProfileRunSpec, *, limits: AcceptanceLimits = DEFAULT_LIMITS) -> list[str]:
     """Why this run is not accepted; empty where it is. Each message names the field and what would do."""
     return [
-        *_engine(spec, limits),
+        *_engine(spec),
         *_devices(spec, limits),
         *_targets(spec, limits),
         *_storage(spec),
@@ -53,11 +52,8 @@ def refusals(spec: ProfileRunSpec, *, limits: AcceptanceLimits = DEFAULT_LIMITS)
     ]
 
 
-def _engine(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
+def _engine(spec: ProfileRunSpec) -> Iterator[str]:
     engine = spec.engine
-    if engine.name not in limits.engines:
-        names = ", ".join(sorted(limits.engines))
-        yield f"engine.name: {engine.name} is not supported by this version of shapetrace, which has {names}"
     if spec.models and engine.name in (EngineName.TORCH, EngineName.COMMAND):
         yield f"models: the engine {engine.name} loads none; leave models out and say it in engine.args"
     tokens = {
@@ -72,6 +68,26 @@ def _engine(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
         yield "engine.args: the engine command runs them; give the program and its arguments"
     if engine.name is EngineName.TORCH:
         yield from torch_engine.refusals(engine.args, spec.capture.targets, spec.parallelism.tensor)
+    if engine.name.value in serving.SERVING:
+        yield from serving.refusals(
+            engine.name.value,
+            args=engine.args,
+            models=[model.to_dict() for model in spec.models],
+            targets=[target.to_dict() for target in spec.capture.targets],
+            parallelism=spec.parallelism.to_dict(),
+        )
+        yield from _hub(spec)
+
+
+def _hub(spec: ProfileRunSpec) -> Iterator[str]:
+    """Models by name come from one hub, fetched before the engine starts."""
+    if any(model.name for model in spec.models):
+        for variable in spec.engine.env:
+            if variable.name in _OTHER_HUBS and (variable.value or "").strip().lower() in ("1", "true"):
+                yield (
+                    f"engine.env: {variable.name}: models by name are fetched from the Hugging Face hub only; "
+                    "give the model as path or pvc"
+                )
 
 
 def _devices(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:

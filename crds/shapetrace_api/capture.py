@@ -49,7 +49,8 @@ class Target(ApiModel):
     unit: Unit = Field(default=Unit.REQUESTS, description="What the sizes count: bs (requests) or tok (tokens).")
     sizes: Annotated[list[Size], Field(max_length=MAX_SIZES), ListSet()] = Field(
         default=[],
-        description="The sizes to capture; they configure the engine. The engine's own choice where empty.",
+        description="The sizes to capture; they configure the engine, which may leave some out and says why. The "
+        "engine's own choice where empty. SGLang takes them for decode (bs) and prefill (tok), vLLM one list (tok).",
     )
     variants: Annotated[list[Variant], Field(max_length=8), ListMap(("axis",))] = Field(
         default=[],

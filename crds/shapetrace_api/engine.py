@@ -74,7 +74,9 @@ class Model(ApiModel):
         "or a tokenizer of its own.",
     )
     name: HubName | None = Field(
-        default=None, description="Name on a model hub, such as 'meta-llama/Llama-3.1-8B'. The engine downloads it."
+        default=None,
+        description="Name on the Hugging Face hub, such as 'meta-llama/Llama-3.1-8B'. It is fetched into engine.cache "
+        "before the engine starts; with --load-format dummy in engine.args without its weights.",
     )
     path: AbsolutePath | None = Field(default=None, description="Absolute path inside the engine's image.")
     pvc: VolumePath | None = Field(default=None, description="Folder of a PersistentVolumeClaim, mounted read-only.")
@@ -83,7 +85,8 @@ class Model(ApiModel):
     )
     token_secret_ref: KeyReference | None = Field(
         default=None,
-        description="Key of a Secret that holds the hub's access token. Only the engine's container gets it.",
+        description="Key of a Secret that holds the hub's access token. The process that fetches the models uses it, "
+        "the engine never has it.",
     )
 
 
@@ -180,13 +183,15 @@ class Engine(ApiModel):
     )
     image: ImageReference | None = Field(
         default=None,
-        description="Container image of the engine. It needs Python 3.10 or later and nothing of shapetrace, which "
-        "is injected. Optional for torch only.",
+        description="Container image of the engine, as its vendor makes it: SGLang 0.5.14 or later, vLLM 0.26 or "
+        "later; for command any with Python 3.10 or later. It needs nothing of shapetrace, which is injected. Optional "
+        "for torch only.",
     )
     args: Annotated[list[Argument], Field(max_length=128), ListAtomic()] = Field(
         default=[],
         description="Arguments added to the engine's command line, after those made from this spec; for command the "
-        "whole command line. They are visible to everybody who may read the pod: no secrets.",
+        "whole command line. What is given here takes the place of what shapetrace would add (docs/engines.md). They "
+        "are visible to everybody who may read the pod: no secrets.",
     )
     env: Annotated[list[EnvVar], Field(max_length=64), ListMap(("name",))] = Field(
         default=[], description="Variables added to the engine's environment."

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shapetrace_contract.message import Termination
+from shapetrace_contract.message import Termination, shorten
 from shapetrace_contract.reasons import Reason, exit_code
+
+from shapetrace_launcher.words import is_error
 
 SILENT_SECONDS = 60.0
 """How long an engine may serve before its ranks' records are missed: they are written before it can serve, so this
@@ -85,6 +86,10 @@ def cause_of(seen: Observed) -> Cause | None:
         return _bad_exit(next((end for end in bad if end.code < 0), bad[0]))
     if seen.terminated:
         return Cause(Reason.STOPPED, "stopped by SIGTERM before every rank was done", signal=int(signal.SIGTERM))
+    # a hook that must be there and is not stays missing: nothing is gained by waiting for the engine
+    unhooked = _unhooked([rank for rank in seen.ranks if _missing(records.get(rank))], records)
+    if unhooked is not None:
+        return unhooked
     early = [end for end in seen.exits if not all(rank in done for rank in end.ranks)]
     if not early:
         return _silent(seen, records, done)
@@ -129,19 +134,34 @@ def _unhooked(ranks: Sequence[int], records: Mapping[int, Mapping[str, Any]]) ->
         if record is None:
             text = f"rank {rank} wrote no record: nothing of ours ran in it; does it import shapetrace_capture?"
             return Cause(Reason.HOOKS_NOT_APPLIED, text, rank=rank)
-        hooks = record.get("hooks")
-        hooks = hooks if isinstance(hooks, Mapping) else {}
+        missing = _missing(record)
+        if missing:
+            text = f"rank {rank}: {_engine(record)}: not hooked: {missing}; use a version of the engine that is tested"
+            return Cause(Reason.HOOKS_NOT_APPLIED, shorten(text), rank=rank)
+        hooks = _hooks(record)
         if "applied" not in hooks.values():
             return Cause(Reason.HOOKS_NOT_APPLIED, f"rank {rank}: no hook was applied: {hooks}", rank=rank)
     return None
 
 
-_ERROR = re.compile(r"(\S+ )?([A-Za-z_][\w.]*)?(Error|Exception)(: |$)")
+def _hooks(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    hooks = record.get("hooks")
+    return hooks if isinstance(hooks, Mapping) else {}
 
 
-def is_error(line: str) -> bool:
-    """Whether a line of output is the last of a traceback, such as ``RuntimeError: out of memory``."""
-    return _ERROR.match(line) is not None
+def _missing(record: Mapping[str, Any] | None) -> str:
+    """The hooks that the record requires and that were not applied, each with its state; empty if there are none."""
+    required = (record or {}).get("required")
+    if record is None or not isinstance(required, list):
+        return ""
+    states = {str(target): str(_hooks(record).get(target, "missing")) for target in required}
+    return ", ".join(f"{target} ({state})" for target, state in states.items() if state != "applied")
+
+
+def _engine(record: Mapping[str, Any]) -> str:
+    engine = record.get("engine")
+    engine = engine if isinstance(engine, Mapping) else {}
+    return f"{engine.get('name') or 'the engine'} {engine.get('version') or ''}".rstrip()
 
 
 def _bad_exit(end: Exit) -> Cause:

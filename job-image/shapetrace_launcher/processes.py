@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shapetrace_launcher.cause import Exit, is_error
+from shapetrace_launcher.cause import Exit
 from shapetrace_launcher.engines import Command
 from shapetrace_launcher.signals import Signals
+from shapetrace_launcher.words import last_words
 
 READ_BYTES = 65536
 LAST_WORDS_BYTES = 16_384
@@ -31,12 +32,7 @@ class _Running:
 
     @property
     def last_words(self) -> str:
-        text = self.tail.decode(errors="replace")
-        lines = ["".join(filter(str.isprintable, line)).strip() for line in text.splitlines() if line.strip()]
-        if self.command.port is not None:
-            # its head ends by telling that a child did; the child's error comes before
-            lines = [line for line in lines if is_error(line)] or lines
-        return lines[-1] if lines else ""
+        return last_words(self.tail, of_many=self.command.port is not None)
 
 
 class Processes:

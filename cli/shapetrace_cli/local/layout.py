@@ -62,10 +62,11 @@ def _value(variable: Mapping[str, str]) -> tuple[str, str]:
 def environments(file: RunFile, layout: Layout, base: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """The environment of each container: the person's own, then the operator's settings.
 
-    The folder store takes the place of the bucket. :class:`UsageError` where the engine's environment refers to
-    objects of a cluster.
+    The folder store takes the place of the bucket. :class:`UsageError` where models or the engine's environment refer
+    to objects of a cluster. The hub's access token is the person's own, ``HF_TOKEN``, and not that of a Secret.
     """
     spec, run_id = file.spec, layout.run
+    _refuse_volumes(file)
     metadata = {"namespace": run_id.namespace, "name": run_id.name, "uid": run_id.uid}
     run = dict([_value(built.run_setting({"metadata": metadata}, run_id.attempt))])
     engine = dict([_value(built.engine_setting(spec))])
@@ -103,6 +104,15 @@ def environments(file: RunFile, layout: Layout, base: Mapping[str, str]) -> dict
     path = ours[names.CONTAINER_ENGINE].get("PYTHONPATH", "")
     ours[names.CONTAINER_ENGINE]["PYTHONPATH"] = os.pathsep.join(part for part in (str(layout.payload), path) if part)
     return ours
+
+
+def _refuse_volumes(file: RunFile) -> None:
+    for index, model in enumerate(file.spec.models):
+        if model.pvc is not None:
+            raise UsageError(
+                f"spec.models[{index}].pvc: there is no cluster here that has volumes",
+                "Give the folder of this machine as path in a copy of the file, or the model's name.",
+            )
 
 
 def _user_variables(file: RunFile) -> dict[str, str]:

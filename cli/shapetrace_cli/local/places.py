@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ _OURS = ("claims", "traces", "replay", "parts", "logs", "report", keys.ENVIRONME
 _TRACES = ("traces", "replay")
 PAYLOAD = ("shapetrace_contract", "shapetrace_capture", "shapetrace_launcher", "shapetrace_engine")
 """What the pod's payload holds: the engine sees these of us and nothing more."""
+DISTRIBUTION = "shapetrace-capture"
+"""The name under which they are installed."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the memory-backed place that Linux gives every user
 _PROBE = "import importlib.util as u, sys; print(sys.version_info >= (3, 10), u.find_spec('torch') is not None)"
 _PROBE_SECONDS = 60
@@ -91,6 +94,16 @@ def make_payload(folder: Path) -> None:
         if found is None or not found.submodule_search_locations:
             raise CliError(f"the package {name} is not installed", "pip install shapetrace-capture")
         (folder / name).symlink_to(Path(found.submodule_search_locations[0]).resolve())
+    _announce_plugins(folder)
+
+
+def _announce_plugins(folder: Path) -> None:
+    """What tells SGLang and vLLM of our plugin: the metadata of an installed package beside the packages."""
+    installed = importlib.metadata.distribution(DISTRIBUTION)
+    described = folder / f"{DISTRIBUTION.replace('-', '_')}-{installed.version}.dist-info"
+    described.mkdir()
+    for name in ("METADATA", "entry_points.txt"):
+        (described / name).write_text(installed.read_text(name) or "")
 
 
 def check_python(python: str, *, needs_torch: bool) -> None:

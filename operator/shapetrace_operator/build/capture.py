@@ -5,6 +5,7 @@ from __future__ import annotations
 from shapetrace_api.spec import ProfileRunSpec
 from shapetrace_contract import names
 from shapetrace_contract.reasons import EXIT_CODES
+from shapetrace_contract.serving import SERVING
 
 from shapetrace_operator.build import environment, metadata, resources, volumes
 from shapetrace_operator.build.defaults import Defaults
@@ -179,11 +180,14 @@ def _collector(run: Object, spec: ProfileRunSpec, attempt: int, defaults: Defaul
 
 def _engine(run: Object, spec: ProfileRunSpec, attempt: int, defaults: Defaults) -> Object:
     default_image = spec.engine.image is None
+    # serving engines write files where they are started, and the folders of stock images belong to root
+    folder = {"workingDir": volumes.HOME_MOUNT} if spec.engine.name.value in SERVING else {}
     return {
         "name": names.CONTAINER_ENGINE,
         "image": spec.engine.image or defaults.engine_image,
         "imagePullPolicy": defaults.image_pull_policy,
         "command": ["python3", "-m", "shapetrace_launcher"],
+        **folder,
         # stock images write into their own folders; ours does not
         "securityContext": container_security(read_only=default_image),
         "terminationMessagePolicy": "File",

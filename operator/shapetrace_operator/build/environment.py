@@ -16,6 +16,20 @@ USER_NAME = "shapetrace"
 """The fixed user has no entry in /etc/passwd: ``getpass.getuser()`` and caches fail without USER and HOME."""
 DEVICES = {Vendor.AMD: "rocm", Vendor.NVIDIA: "cuda", Vendor.NONE: "cpu"}
 OURS = "SHAPETRACE_"
+CACHES = {
+    "XDG_CACHE_HOME": "xdg",
+    "HF_HOME": "huggingface",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "CUDA_CACHE_PATH": "nv",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "TILELANG_CACHE_DIR": "tilelang",
+    "SGLANG_CACHE_DIR": "sglang",
+    "SGLANG_DG_CACHE_DIR": "deep_gemm",  # older SGLang does not derive it from SGLANG_CACHE_DIR
+    "VLLM_CACHE_ROOT": "vllm",
+}
+"""Variable -> folder of the cache volume: weights, and kernels that are compiled when they are first used. By default
+all of this goes below a home that is not the run's user's, or is gone with the pod."""
 
 
 def literal(name: str, value: str) -> Object:
@@ -136,11 +150,7 @@ def engine_environment(run: Object, spec: ProfileRunSpec, attempt: int) -> list[
         "HOME": HOME_MOUNT,
         "USER": USER_NAME,
         "LOGNAME": USER_NAME,
-        "XDG_CACHE_HOME": f"{CACHE_MOUNT}/xdg",
-        "HF_HOME": f"{CACHE_MOUNT}/huggingface",
-        "TRITON_CACHE_DIR": f"{CACHE_MOUNT}/triton",
-        "TORCHINDUCTOR_CACHE_DIR": f"{CACHE_MOUNT}/inductor",
-        "VLLM_CACHE_ROOT": f"{CACHE_MOUNT}/vllm",
+        **{name: f"{CACHE_MOUNT}/{folder}" for name, folder in CACHES.items()},
         # Debian's torch is built without libuv, and UCX's signal handler hides the cause of a crash
         "USE_LIBUV": "0",
         "UCX_HANDLE_ERRORS": "none",

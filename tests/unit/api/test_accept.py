@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from shapetrace_api.accept import AcceptanceLimits, refusals
-from shapetrace_api.engine import EngineName
 from shapetrace_api.spec import ProfileRunSpec
 
 COMMAND = {"name": "command", "image": "example.com/engine:1", "args": ["python3", "engine.py"]}
-ALL = AcceptanceLimits(engines=frozenset(EngineName))
+SGLANG = {"name": "sglang", "image": "s"}
+VLLM = {"name": "vllm", "image": "v"}
+MODEL = [{"name": "a/b"}]
 
 
 def run(**fields: Any) -> ProfileRunSpec:
@@ -43,7 +44,35 @@ def test_a_large_run_of_today_is_accepted() -> None:
             {"parallelism": {"tensor": 32}, "capture": decode(sizes=SIZES, variants=[LORA, ATTENTION])},
             "capture.targets: 208 shapes on 32 ranks are 6656 traces, at most 4096",
         ),
-        ({"engine": {"name": "vllm", "image": "v"}}, "engine.name: vllm is not supported by this version"),
+        ({"engine": SGLANG}, "models: sglang needs exactly one model with role target"),
+        ({"engine": VLLM, "models": [{"role": "draft", "path": "/d"}]}, "models: vllm needs exactly one model"),
+        (
+            {"engine": {**SGLANG, "args": ["--tp", "8"]}, "models": MODEL},
+            "engine.args: --tp: it is made from parallelism.tensor; say it there",
+        ),
+        (
+            {"engine": {**SGLANG, "args": ["--enable-profile-cuda-graph"]}, "models": MODEL},
+            "engine.args: --enable-profile-cuda-graph: SGLang's own profiler",
+        ),
+        (
+            {"engine": {**VLLM, "args": ["--hf_token", "secret"]}, "models": MODEL},
+            "engine.args: --hf-token: a token does not belong into arguments",
+        ),
+        (
+            {"engine": SGLANG, "models": MODEL, "capture": decode(sizes=[1], unit="tok")},
+            "capture.targets[decode].unit: SGLang's decode sizes count requests; say unit: bs",
+        ),
+        (
+            {"engine": VLLM, "models": MODEL, "capture": decode(sizes=[1])},
+            "capture.targets[decode].unit: vLLM's sizes count tokens; say unit: tok",
+        ),
+        (
+            {
+                "engine": {**SGLANG, "env": [{"name": "SGLANG_USE_MODELSCOPE", "value": "true"}]},
+                "models": MODEL,
+            },
+            "engine.env: SGLANG_USE_MODELSCOPE: models by name are fetched from the Hugging Face hub only",
+        ),
         ({"models": [{"name": "a/b"}]}, "models: the engine command loads none"),
         ({"engine": {**COMMAND, "args": ["x" * 16_000] * 7}}, "engine.args: 112000 bytes in all, at most 98304"),
         ({"capture": decode(sizes=[8, 4, 8])}, "capture.targets[decode].sizes: 8 is there twice"),
@@ -94,17 +123,21 @@ def test_only_recorded_ranks_count() -> None:
     assert refusals(run(parallelism={"tensor": 32}, capture={**capture, "ranks": "First"})) == []
 
 
-def test_an_installation_decides_which_engines_it_has() -> None:
-    assert refusals(run(engine={"name": "sglang", "image": "s"}, models=[{"name": "a/b"}]), limits=ALL) == []
+@pytest.mark.parametrize("engine", [SGLANG, VLLM])
+def test_a_serving_engine_with_a_model_is_accepted(engine: dict[str, Any]) -> None:
+    assert refusals(run(engine=engine, models=MODEL)) == []
 
 
 def test_an_engine_has_one_access_token() -> None:
     def models(*keys: str) -> list[dict[str, Any]]:
-        return [{"name": "a/b", "tokenSecretRef": {"name": "hub", "key": key}} for key in keys]
+        roles = ("target", "adapter")
+        return [
+            {"name": "a/b", "role": role, "tokenSecretRef": {"name": "hub", "key": key}}
+            for role, key in zip(roles, keys, strict=True)
+        ]
 
-    vllm = {"name": "vllm", "image": "v"}
-    assert refusals(run(engine=vllm, models=models("token", "token")), limits=ALL) == []
-    (found,) = refusals(run(engine=vllm, models=models("token", "other")), limits=ALL)
+    assert refusals(run(engine=VLLM, models=models("token", "token"))) == []
+    (found,) = refusals(run(engine=VLLM, models=models("token", "other")))
     assert found.startswith("models: the engine takes one access token")
 
 

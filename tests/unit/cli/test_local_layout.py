@@ -64,3 +64,14 @@ def test_variables_of_the_run_reach_the_engine_alone(file: RunFile, layout: Layo
     spec.engine.env = [reference]
     with pytest.raises(UsageError, match="TOKEN comes from a Secret"):
         environments(replace(file, spec=spec), layout, PERSON)
+
+
+def test_a_model_on_a_volume_is_refused_with_what_to_do(layout: Layout) -> None:
+    with pytest.raises(UsageError, match=r"spec\.models\[0\]\.pvc: there is no cluster here") as error:
+        environments(read_run(EXAMPLES / "vllm-h100.yaml"), layout, PERSON)
+    assert "path" in error.value.hint
+
+
+def test_a_token_of_the_person_reaches_the_launcher_which_fetches_the_models(layout: Layout) -> None:
+    made = environments(read_run(EXAMPLES / "sglang-mi300x.yaml"), layout, {**PERSON, "HF_TOKEN": "mine"})
+    assert made["engine"]["HF_TOKEN"] == "mine"

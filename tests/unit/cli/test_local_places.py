@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from shapetrace_cli.errors import UsageError
 from shapetrace_cli.local import places
 from shapetrace_cli.local.layout import WORK, Layout
+from shapetrace_contract.serving import PLUGIN
 from shapetrace_contract.settings import RunId
 
 from .conftest import files, make_attempt
@@ -99,8 +101,18 @@ def test_a_spool_goes_to_shared_memory_only_where_it_fits(tmp_path: Path) -> Non
 
 def test_the_payload_is_what_the_engine_may_see(tmp_path: Path) -> None:
     places.make_payload(tmp_path / "payload")
-    assert {path.name for path in (tmp_path / "payload").iterdir()} == set(places.PAYLOAD)
+    packages = {path.name for path in (tmp_path / "payload").iterdir() if path.suffix != ".dist-info"}
+    assert packages == set(places.PAYLOAD)
     assert (tmp_path / "payload/shapetrace_launcher/__main__.py").is_file()
+
+
+def test_a_serving_engine_finds_our_plugin_in_the_payload(tmp_path: Path) -> None:
+    places.make_payload(tmp_path / "payload")
+    (found,) = distributions(name=places.DISTRIBUTION, path=[str(tmp_path / "payload")])
+    assert {entry.group for entry in found.entry_points if entry.name == PLUGIN} == {
+        "sglang.srt.plugins",
+        "vllm.general_plugins",
+    }
 
 
 def test_a_python_without_torch_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_file_may_hold_other_objects_and_several_runs(value: dict[str, Any], t
         ("spec.parallelism.tensor", 5, r"tensor: 5 does not divide --heads 12"),
         ("spec.parallelism.tensors", 2, r"spec\.parallelism\.tensors: no such field"),
         ("spec.engine.name", "tensorflow", r"spec\.engine\.name"),
-        ("spec.engine.name", "sglang", "not supported by this version"),
+        ("spec.engine", {"name": "sglang", "image": "i"}, "sglang needs exactly one model"),
         ("spec.storage", None, r"spec\.storage"),
         ("metadata.name", 7, "no text"),
         ("metadata.name", "Not_A_Name", "no name of a ProfileRun"),

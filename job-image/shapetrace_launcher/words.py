@@ -1,0 +1,21 @@
+"""What a process said last, as the reason for its end. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_ERROR = re.compile(r"(\S+ )?([A-Za-z_][\w.]*)?(Error|Exception)(: |$)")
+
+
+def is_error(line: str) -> bool:
+    """Whether a line of output is the last of a traceback, such as ``RuntimeError: out of memory``."""
+    return _ERROR.match(line) is not None
+
+
+def last_words(output: bytes, *, of_many: bool) -> str:
+    """The last line of ``output``; ``of_many`` processes the last error: their head only tells that one below died."""
+    texts = output.decode(errors="replace").splitlines()
+    lines = ["".join(filter(str.isprintable, text)).strip() for text in texts if text.strip()]
+    chosen: Sequence[str] = [line for line in lines if is_error(line)] if of_many else ()
+    return next(reversed(chosen or lines), "")
