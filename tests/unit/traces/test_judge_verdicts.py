@@ -104,6 +104,14 @@ def test_mislabelled_goes_before_partial() -> None:
         ({"record": None}, "rank 0: no record that its hooks applied"),
         ({"record": {"hooks": {"x": "missing"}}}, "rank 0: no record that its hooks applied"),
         ({"record": {"hooks": {"x": "applied", "y": "error: no"}}}, "rank 0: the hook of y failed: error: no"),
+        (
+            {"record": {"hooks": {"x": "applied", "y": "missing"}, "required": ["x", "y"]}},
+            "rank 0: the hook of y is required, and the engine has no such method",
+        ),
+        (
+            {"record": {"hooks": {"x": "applied"}, "required": ["y"]}},
+            "rank 0: the hook of y is required, and nothing says that it was applied",
+        ),
         ({"done": None, "stopped": None}, "rank 0: ended before its capture was done"),
         (
             {"done": None, "stopped": {"reason": "EngineFailed", "rank": 1, "message": "killed by signal 9"}},

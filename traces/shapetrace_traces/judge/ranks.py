@@ -123,8 +123,13 @@ def _recording(rank: int, part: Mapping[str, Any], planned: Sequence[str], eager
     states = {str(key): str(value) for key, value in hooks.items()} if isinstance(hooks, Mapping) else {}
     if "applied" not in states.values():
         yield "no record that its hooks applied"
+    required = set(texts(record.get("required"))) if isinstance(record, Mapping) else set()
+    for target in sorted(required - states.keys()):
+        yield f"the hook of {shorten(target, 200)} is required, and nothing says that it was applied"
     for target, state in sorted(states.items()):
-        if state not in ("applied", "missing"):
+        if state == "missing" and target in required:
+            yield f"the hook of {target} is required, and the engine has no such method"
+        elif state not in ("applied", "missing"):
             yield f"the hook of {target} failed: {shorten(state, 200)}"
     if not planned and eager is None:
         yield "no plan: the engine announced no shape"
