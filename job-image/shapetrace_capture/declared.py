@@ -1,9 +1,10 @@
-"""``spec.capture.targets`` as a plan, for engines that have no plan of their own (``engine: command``). Pure."""
+"""``spec.capture.targets``: the plan of engines that have none of their own (``engine: command``), and for the others
+what was asked for and is not in their plan. Pure."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from shapetrace_contract.tag import Runner, Shape
@@ -40,3 +41,20 @@ def declared_plans(targets: Iterable[Mapping[str, Any]]) -> list[tuple[Runner, s
             runner, unit = Runner(str(target.get("runner") or DEFAULT_RUNNER)), str(target.get("unit") or "bs")
             plans.append((runner, unit, product(runner, unit, target["sizes"], target.get("variants") or [])))
     return plans
+
+
+def unplanned(
+    targets: Iterable[Mapping[str, Any]], runner: str, planned: Mapping[str, Collection[int]], *, is_first: bool
+) -> list[tuple[Shape, str]]:
+    """The sizes that targets name and that the engine did not plan, each with the reason. ``planned`` are the sizes of
+    ``runner`` by unit; a target that names no runner is held against the ``is_first`` of a process."""
+    found = []
+    for target in targets:
+        named, unit = target.get("runner"), str(target.get("unit") or "bs")
+        if named != runner and not (named is None and is_first):
+            continue
+        sizes = planned.get(unit, ())
+        reason = f"{runner} plans {', '.join(map(str, sorted(sizes))) or 'no size'} ({unit})"
+        missing = sorted(set(target.get("sizes") or ()) - set(sizes))
+        found += [(Shape(Runner.parse(runner), unit, size), reason) for size in missing]
+    return found

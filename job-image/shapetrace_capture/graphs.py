@@ -1,6 +1,7 @@
 """Counts ``torch.cuda.CUDAGraph.capture_begin``: graphs captured in all, inside a capture of ours, and elsewhere.
 
-So a place that captures graphs and that no hook covers is seen: ``done.json`` names its callers.
+So a place that captures graphs and that no hook covers is seen: ``done.json`` names its callers. Graphs that an engine
+captures only to measure their memory, and throws away, are counted apart.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ class GraphCounter:
     def __init__(self) -> None:
         self.all = 0
         self.tagged = 0
+        self.measured = 0
+        self.measuring = False
+        """Set by an engine's adapter while the engine only measures."""
         self._untagged: dict[str, None] = {}
 
     def install(self, graph_class: Any, is_tagged: Callable[[], bool]) -> str:
@@ -46,6 +50,9 @@ class GraphCounter:
 
     def _note(self, is_tagged: Callable[[], bool]) -> None:
         try:
+            if self.measuring:
+                self.measured += 1
+                return
             self.all += 1
             if is_tagged():
                 self.tagged += 1
@@ -56,7 +63,12 @@ class GraphCounter:
 
     def to_json(self) -> dict[str, Any]:
         """``captureBegin`` of ``done.json``."""
-        return {"all": self.all, "tagged": self.tagged, "untagged": list(self._untagged)}
+        return {
+            "all": self.all,
+            "tagged": self.tagged,
+            "untagged": list(self._untagged),
+            "measured": self.measured,
+        }
 
 
 def _caller() -> str:

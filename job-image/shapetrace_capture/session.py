@@ -51,6 +51,8 @@ class Session:
         self._node = node
         self._room = Room(folder, settings.roomWaitSeconds, clock, sleep)
         self.targets = settings.targets
+        self.advice = "switch it off for capture"
+        """What to do against another profiler, in the engine's words."""
         self._asked = is_asked(settings.ranks, rank.rank)
         self._open: Capture | None = None
         self._sequence = 0
@@ -252,7 +254,7 @@ class Session:
         if self._open is not None:
             return "profilerBusy: a capture inside another capture"
         if device.other_profiler(self.torch):
-            return "profilerBusy: another profiler runs in this process; switch it off for capture"
+            return f"profilerBusy: another profiler runs in this process; {self.advice}"
         if device.is_capturing(self.torch):
             return "opened inside a stream capture; open it before the graph capture begins"
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shapetrace_capture.declared import declared_plans, default_runner
+from shapetrace_capture.declared import declared_plans, default_runner, unplanned
 
 TARGET = {
     "runner": "decode",
@@ -31,3 +31,13 @@ def test_the_runner_is_the_one_that_all_targets_name() -> None:
     assert default_runner([TARGET, {"sizes": [1], "runner": "decode"}]) == "decode"
     assert default_runner([TARGET, {"sizes": [1], "runner": "prefill"}]) == "Script"
     assert default_runner([{"sizes": [1]}]) == "Script"
+
+
+def test_what_targets_name_and_the_engine_does_not_plan_is_told_with_the_reason() -> None:
+    targets = [{"unit": "tok", "sizes": [4, 8]}, {"runner": "Draft", "unit": "tok", "sizes": [2]}]
+    planned = {"tok": {8, 16}}
+    assert [(shape.tag, reason) for shape, reason in unplanned(targets, "Main", planned, is_first=True)] == [
+        ("Main__tok_4", "Main plans 8, 16 (tok)")
+    ]
+    assert unplanned(targets, "Main", planned, is_first=False) == []
+    assert [shape.tag for shape, _ in unplanned(targets, "Draft", {}, is_first=False)] == ["Draft__tok_2"]

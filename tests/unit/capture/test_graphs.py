@@ -61,3 +61,12 @@ def test_a_failing_question_costs_the_engine_nothing() -> None:
 
 def test_a_torch_without_graphs_is_missing_not_an_error() -> None:
     assert GraphCounter().install(None, lambda: True) == "missing"
+
+
+def test_graphs_that_only_measure_memory_are_counted_apart() -> None:
+    counter, made = GraphCounter(), graph_class()
+    counter.install(made, lambda: False)
+    counter.measuring = True
+    made().capture_begin()
+    counter.measuring = False
+    assert counter.to_json() == {"all": 0, "tagged": 0, "untagged": [], "measured": 1}
