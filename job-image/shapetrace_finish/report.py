@@ -10,6 +10,9 @@ from shapetrace_contract.message import MAX_MESSAGE_RANKS, MAX_TERMINATION_BYTES
 from shapetrace_contract.reasons import Verdict
 from shapetrace_traces.manifest import Manifest, ManifestRank
 
+MAX_EAGER_CHARACTERS = 200
+"""Of the first rank's reason; each rank's own is in the manifest."""
+
 
 def report(manifest: Manifest, uri: str, sha256: str) -> str:
     """The message. Above 48 ranks only those that are not Complete, with ``rest``: how many are not listed."""
@@ -37,6 +40,9 @@ def _fits(text: str) -> bool:
 def _text(manifest: Manifest, uri: str, sha256: str, failure: dict[str, Any] | None, chosen: list[ManifestRank]) -> str:
     rows = [rank_row(item.model_dump(mode="json", by_alias=True)) for item in chosen]
     value = {"v": VERSION, "verdict": manifest.verdict.value, "uri": uri, "sha256": sha256, "failure": failure}
+    eager = next((item.eager for item in manifest.ranks if item.eager), None)
+    if manifest.verdict is Verdict.EAGER and eager is not None:
+        value["eager"] = shorten(eager, MAX_EAGER_CHARACTERS)
     rest = len(manifest.ranks) - len(rows)
     body = {**value, "ranks": rows} if not rest else {**value, "ranks": rows, "rest": rest}
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))

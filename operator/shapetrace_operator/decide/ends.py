@@ -5,21 +5,23 @@ from __future__ import annotations
 from datetime import timedelta
 
 from shapetrace_api.status import ConditionStatus, ConditionType, Failure, Phase
-from shapetrace_contract.reasons import Reason
+from shapetrace_contract.reasons import Reason, Verdict
 
 from shapetrace_operator import conditions
 from shapetrace_operator.decide.model import Draft
 from shapetrace_operator.objects import Object
 
 
-def end(draft: Draft, good: bool) -> None:
-    """Succeeded or Failed, and Finished either way."""
+def end(draft: Draft, good: bool, eager: str = "") -> None:
+    """Succeeded or Failed, and Finished either way. ``eager``: why a run without graphs has none."""
     status = draft.status
     verdict = str(status.verdict) if status.verdict else None
     reason = status.failure.reason if status.failure else verdict or conditions.ENDED
     message = status.failure.message if status.failure else ""
     if good:
         reason, message = verdict or Reason.DONE.value, ""
+        if status.verdict is Verdict.EAGER:
+            message = f"no graphs were captured: {eager}" if eager else "no graphs were captured"
     status.phase = Phase.SUCCEEDED if good else Phase.FAILED
     draft.condition(ConditionType.SUCCEEDED, ConditionStatus.TRUE if good else ConditionStatus.FALSE, reason, message)
     draft.condition(ConditionType.FINISHED, ConditionStatus.TRUE, status.phase.value)

@@ -38,6 +38,8 @@ class Result:
     """Rank -> its counters and verdict."""
     rest: bool = False
     """Ranks that are not named are Complete."""
+    eager: str = ""
+    """Why there are no graphs, where the verdict is Eager."""
     reason: Reason | None = None
     """Without a manifest: why."""
     message: str = ""
@@ -122,7 +124,7 @@ def parse(text: str) -> Result | None:
     try:
         value = json.loads(text)
         rows = [_row(row) for row in value.get("ranks") or []]
-        digest, failure = str(value["sha256"]), value.get("failure")
+        digest, failure, eager = str(value["sha256"]), value.get("failure"), value.get("eager")
         uri = shorten(str(value["uri"]), 1024)
         if not re.fullmatch("[0-9a-f]{64}", digest) or not uri or not (failure is None or isinstance(failure, dict)):
             return None
@@ -133,6 +135,7 @@ def parse(text: str) -> Result | None:
             failure=failure,
             ranks={row["rank"]: row for row in rows},
             rest=bool(value.get("rest")),
+            eager=shorten(eager) if isinstance(eager, str) else "",
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

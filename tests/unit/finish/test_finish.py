@@ -327,6 +327,24 @@ def test_strict_is_satisfied_by_a_proven_run_and_not_by_an_eager_one(attempt: An
     assert attempt.message["failure"]["reason"] == "NotProven"
 
 
+def test_why_a_run_is_eager_is_in_the_message_of_the_finish(attempt: Any) -> None:
+    attempt.engine = EngineSettings(name="torch", parallelism={"tensor": 2})
+    for rank in range(2):
+        attempt.put_rank(rank, shapes=[], plan=[], done={"records": 0, "ok": True, "eager": "é" * 4000})
+    assert finish(attempt) == 0
+    assert attempt.message["verdict"] == "Eager"
+    assert attempt.message["eager"].startswith("ééé")
+    assert len(attempt.message["eager"]) <= 256
+    assert attempt.message["failure"] is None
+
+
+def test_only_an_eager_run_has_a_reason_for_it(attempt: Any) -> None:
+    attempt.engine = EngineSettings(name="torch", parallelism={"tensor": 1})
+    attempt.put_rank(0)
+    assert finish(attempt) == 0
+    assert "eager" not in attempt.message
+
+
 def test_a_model_of_the_user_s_is_not_judged_by_the_engine_s_markers(attempt: Any) -> None:
     attempt.engine = replace(attempt.engine, args=["--model", "mine:build"])
     both_ranks(attempt)

@@ -159,6 +159,17 @@ def test_eager_succeeds_and_under_strict_it_does_not(stage: Any, make: Any) -> N
     assert outcomes == [("Succeeded", "Eager"), ("Failed", "NotProven")]
 
 
+@pytest.mark.parametrize("eager", ["the CPU platform of vLLM captures no graphs", "", None, 3])
+def test_an_eager_run_says_why_it_has_no_graphs(stage: Any, make: Any, eager: Any) -> None:
+    run = stage().capturing().finished_engine(40)
+    run.step(40)
+    run.finish_answers(make.verdict_message("Eager", ranks=[[0, 0, 0, 0, 0, 0, "Eager"]] * 2, eager=eager))
+    run.step(60)
+    assert run.condition("Succeeded") == ("True", "Eager")
+    said = f": {eager}" if eager and isinstance(eager, str) else ""
+    assert run.message("Succeeded") == f"no graphs were captured{said}"
+
+
 def test_not_proven_said_by_the_finish_fails_a_complete_run(stage: Any, make: Any) -> None:
     run = stage().capturing().finished_engine(40)
     run.step(40)
