@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from shapetrace_contract import message
 from shapetrace_contract.reasons import Reason, exit_code
@@ -16,7 +17,7 @@ from shapetrace_launcher.settings import Settings
 from shapetrace_launcher.signals import Signals
 
 
-def main(environment: Mapping[str, str]) -> int:
+def main(environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> int:
     """The exit code of the table in docs/contract.md; the same in words in the termination message."""
     with Signals() as signals:
         try:
@@ -24,7 +25,7 @@ def main(environment: Mapping[str, str]) -> int:
         except SettingError as error:
             final = Answer(exit_code(Reason.BAD_CONFIGURATION), Reason.BAD_CONFIGURATION, str(error), drained=False)
         else:
-            final = Launcher(settings, environment, signals, to_stdout).run()
+            final = Launcher(settings, environment, signals, to_stdout, clock).run()
     to_stdout(f"shapetrace_launcher: exit {final.code}, {final.reason}: {final.message}\n".encode())
     message.leave(final.to_termination().to_json(), environment)
     return final.code

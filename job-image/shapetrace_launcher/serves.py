@@ -44,6 +44,7 @@ class Serves:
         if self._port is None or (self._asked_at is not None and now - self._asked_at < ASK_SECONDS):
             return None
         self._asked_at = now
-        if self._connect(self._port):
-            self._since = now
-        return None
+        if not self._connect(self._port):
+            return None
+        self._since = now
+        return 0.0

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,53 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float = 30.0) ->
         time.sleep(0.01)
 
 
+SERVER = """
+import os, signal, socket, sys, time
+from pathlib import Path
+from shapetrace_contract import spool
+ROOT = Path(os.environ["SHAPETRACE_SPOOL"])
+def say(name, text="x"):
+    (ROOT / f"writing-{name}").write_text(text)
+    (ROOT / f"writing-{name}").rename(ROOT / name)
+def process(*errors): spool.write_json(spool.process_file(ROOT, os.getpid()), {"errors": list(errors)})
+def record(rank=0):
+    spool.write_json(spool.rank_folder(ROOT, rank) / spool.RANK, {"rank": rank, "hooks": {"x": "applied"}})
+def done(rank=0): spool.write_json(spool.rank_folder(ROOT, rank) / spool.DONE, {"records": 0, "ok": True})
+def serve():
+    listening = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
+    say("serving", str(os.getpid()))
+    while True:
+        listening.accept()[0].close()
+"""
+"""A stand-in for an engine that serves: it captures nothing, writes the records that the hooks would, and listens."""
+SERVERS = {"sglang": "sglang/launch_server.py", "vllm": "vllm/entrypoints/cli/main.py"}
+
+FAST = """
+import os, sys, time
+from shapetrace_launcher.__main__ import main
+sys.exit(main(os.environ, lambda: 60 * time.monotonic()))
+"""
+"""A launcher for which a second is a minute."""
+
+
 class Launched:
     """One launcher process and its spool."""
 
-    def __init__(self, root: Path, script: str, *, ranks: int = 1, engine: str = "torch", **limits: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        script: str,
+        *,
+        ranks: int = 1,
+        engine: str = "torch",
+        version: str = "",
+        settings: Mapping[str, Any] | None = None,
+        variables: Mapping[str, str] | None = None,
+        hub: str = "",
+        fast: bool = False,
+        **limits: int,
+    ) -> None:
+        """``version`` installs a stand-in of the engine; ``hub`` is the content of a stand-in for huggingface_hub."""
         self.spool = root / "spool"
         self.spool.mkdir()
         self.termination = root / "termination-log"
@@ -53,22 +96,38 @@ class Launched:
         (package / "__init__.py").write_text("")
         (package / "__main__.py").write_text(PRELUDE + script)
         args = [sys.executable, "-c", PRELUDE + script] if engine == "command" else []
+        if version:
+            self._install(root / "path", engine, version, SERVER + script)
+        if hub:
+            (root / "path" / "huggingface_hub").mkdir()
+            (root / "path" / "huggingface_hub" / "__init__.py").write_text(hub)
+        engine_settings = {"name": engine, "args": args, "parallelism": {"tensor": ranks}, **(settings or {})}
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(root / "path"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "SHAPETRACE_SPOOL": str(self.spool),
-            "SHAPETRACE_ENGINE": json.dumps({"name": engine, "args": args, "parallelism": {"tensor": ranks}}),
+            "SHAPETRACE_ENGINE": json.dumps(engine_settings),
             "SHAPETRACE_LIMITS": json.dumps(limits),
             "SHAPETRACE_TERMINATION_LOG": str(self.termination),
+            **(variables or {}),
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "shapetrace_launcher"],
+            [sys.executable, "-c", FAST] if fast else [sys.executable, "-m", "shapetrace_launcher"],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    @staticmethod
+    def _install(path: Path, engine: str, version: str, script: str) -> None:
+        program = path / SERVERS[engine]
+        program.parent.mkdir(parents=True)
+        program.write_text(script)
+        described = path / f"{engine}-{version}.dist-info"
+        described.mkdir()
+        (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {engine}\nVersion: {version}\n")
 
     def __enter__(self) -> Launched:
         return self

@@ -1,0 +1,112 @@
+"""An engine that serves and has not recorded: how it is noticed, and what is said last of one that died."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+from shapetrace_contract.reasons import Reason
+from shapetrace_launcher.cause import SILENT_SECONDS, Cause, Exit, Observed, cause_of
+from shapetrace_launcher.serves import Serves, accepts
+from shapetrace_launcher.words import is_error, last_words
+
+HOOKED: dict[str, Any] = {"hooks": {"engine": "applied"}}
+
+
+def silent(
+    seconds: float | None, records: dict[int, Any], done: dict[int, Any], processes: tuple[dict[str, Any], ...] = ()
+) -> Cause | None:
+    return cause_of(
+        Observed((0, 1), [], records, done, serves_seconds=seconds, engine="SGLang 0.5.23", processes=processes)
+    )
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, SILENT_SECONDS - 1])
+def test_an_engine_that_loads_or_has_just_begun_to_serve_is_waited_for(seconds: float | None) -> None:
+    assert silent(seconds, {}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("records", "done", "processes", "rank", "words"),
+    [
+        ({}, {}, (), 0, "was loaded in none of its processes"),
+        ({0: HOOKED}, {0: {}}, ({"errors": []}, {"errors": ["boom"]}), 1, "is in 2 of its processes: boom"),
+        ({0: HOOKED, 1: HOOKED}, {1: {}}, ({},), 0, "rank 0 serves and never said that its graph work is over"),
+    ],
+)
+def test_a_rank_that_is_missed_of_a_serving_engine_is_hooks_not_applied(
+    records: dict[int, Any], done: dict[int, Any], processes: tuple[dict[str, Any], ...], rank: int, words: str
+) -> None:
+    cause = silent(SILENT_SECONDS, records, done, processes)
+    assert cause is not None
+    assert (cause.reason, cause.rank) == (Reason.HOOKS_NOT_APPLIED, rank)
+    assert cause.message.startswith("SGLang 0.5.23: ")
+    assert words in cause.message
+
+
+def test_a_serving_engine_whose_ranks_are_done_is_done() -> None:
+    cause = silent(SILENT_SECONDS * 2, {0: HOOKED, 1: HOOKED}, {0: {}, 1: {}})
+    assert cause is not None
+    assert cause.reason is Reason.DONE
+
+
+def test_since_when_an_engine_serves_is_asked_once_a_second_until_it_does() -> None:
+    asked: list[int] = []
+    now = 100.0
+
+    def connect(port: int) -> bool:
+        asked.append(port)
+        return len(asked) > 1
+
+    serves = Serves(7, lambda: now, connect)
+    assert serves.seconds() is None
+    assert serves.seconds() is None
+    assert asked == [7], "not twice in a second"
+    now += 1
+    assert serves.seconds() == 0
+    now += 5
+    assert serves.seconds() == 5
+    assert asked == [7, 7]
+    never = Serves(None, lambda: now, connect)
+    assert never.seconds() is None
+    assert not never.forever
+
+
+def test_a_port_is_found_open_or_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        assert accepts(port)
+    assert not accepts(port)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("RuntimeError: CUDA out of memory", True),
+        ("torch.OutOfMemoryError: HIP out of memory", True),
+        ("[TP0] ValueError: x", True),
+        ("AssertionError", True),
+        ("Exception: x", True),
+        ("Received sigquit from a child process", False),
+        ("an error: of another kind", False),
+        ("No Errors: fine", False),
+    ],
+)
+def test_the_end_of_a_traceback_is_told_from_other_lines(line: str, expected: bool) -> None:
+    assert is_error(line) is expected
+
+
+def test_of_many_processes_the_last_error_is_what_is_said() -> None:
+    output = b"ValueError: first\nRuntimeError: second\n\nwe end now \x1b[0m\n"
+    assert last_words(output, of_many=True) == "RuntimeError: second"
+    assert last_words(output, of_many=False) == "we end now [0m"
+    assert last_words(b"we end now\n", of_many=True) == "we end now"
+    assert last_words(b"", of_many=True) == ""
+
+
+def test_a_killed_engine_that_said_why_is_not_laid_to_memory() -> None:
+    for words, hinted in (("RuntimeError: x", False), ("loading weights", True)):
+        cause = cause_of(Observed((0, 1), [Exit("engine", (0, 1), -9, words)]))
+        assert cause is not None
+        assert ("want of memory" in cause.message) is hinted
