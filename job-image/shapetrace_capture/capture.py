@@ -31,7 +31,7 @@ class Capture(AbstractContextManager["Capture"]):
 
     ``known`` is asked afterwards whether the engine's own table of graphs holds the shape; ``state`` for the engine's
     own words on its variants (``{"lora": "nolora"}``). Both may be left out: then the record says nothing of them.
-    ``more`` adds witnesses of the engine's adapter.
+    ``more`` adds witnesses of the engine's adapter. ``refused`` says why nothing is to be recorded but this reason.
 
     An adapter that cannot tell a warm-up from the capture may :meth:`discard` a window and open another.
     """
@@ -48,6 +48,7 @@ class Capture(AbstractContextManager["Capture"]):
         known: Callable[[], bool] | None = None,
         state: Callable[[], Mapping[str, str]] | None = None,
         more: Mapping[str, Any] | None = None,
+        refused: str | None = None,
     ) -> None:
         self._session = session
         self._shape = shape
@@ -56,6 +57,7 @@ class Capture(AbstractContextManager["Capture"]):
         self._capture_span = capture_span
         self._mode = mode
         self._more = dict(more or {})
+        self._refused = refused
         self._known = known
         self._state = state
         self._torch: Any = None
@@ -159,7 +161,7 @@ class Capture(AbstractContextManager["Capture"]):
         self._mark = session.clock()
         torch = self._torch = session.torch
         self._graphs_before = session.graphs.all
-        self._error = session.begin(self)
+        self._error = self._refused or session.begin(self)
         self._lap("room")
         if self._error:
             return

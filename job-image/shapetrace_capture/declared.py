@@ -58,3 +58,37 @@ def unplanned(
         missing = sorted(set(target.get("sizes") or ()) - set(sizes))
         found += [(Shape(Runner.parse(runner), unit, size), reason) for size in missing]
     return found
+
+
+def unplanned_shapes(
+    targets: Iterable[Mapping[str, Any]], runner: Runner, unit: str, planned: Collection[Shape], names: Collection[str]
+) -> list[tuple[Shape, str]]:
+    """The shapes that targets declare for ``runner`` and that it does not plan, each with the reason.
+
+    ``names`` are the words by which a target may mean this runner (``decode``, its class). A target without sizes
+    declares its variants at every size; a target that names fewer axes than the runner has is met by any value of them.
+    """
+    sizes = sorted({shape.size for shape in planned})
+    axes = {axis: sorted({shape.variants.get(axis, "none") for shape in planned}) for axis in _axes(planned)}
+    found = []
+    for target in targets:
+        if str(target.get("runner") or "") not in names or str(target.get("unit") or unit) != unit:
+            continue
+        for shape in product(runner, unit, target.get("sizes") or sizes, target.get("variants") or []):
+            if any(_meets(each, shape) for each in planned):
+                continue
+            if shape.size not in sizes:
+                reason = f"{runner} plans the sizes {', '.join(map(str, sizes)) or 'none'} ({unit})"
+            else:
+                known = "; ".join(f"{axis} {', '.join(values)}" for axis, values in axes.items())
+                reason = f"{runner} plans at this size: {known or 'no variants'}"
+            found.append((shape, reason))
+    return found
+
+
+def _axes(shapes: Iterable[Shape]) -> list[str]:
+    return sorted({axis for shape in shapes for axis in shape.variants})
+
+
+def _meets(shape: Shape, declared: Shape) -> bool:
+    return shape.size == declared.size and declared.variants.items() <= shape.variants.items()

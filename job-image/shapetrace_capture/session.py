@@ -145,6 +145,10 @@ class Session:
         """Whether this rank's plan has a line with a shape, from this process or from one before it."""
         return bool(self._planned)
 
+    def is_planned(self, shape: Shape) -> bool:
+        """Whether the next capture of this key is in the plan."""
+        return self._with_next_epoch(shape).tag in self._planned
+
     def capture(
         self,
         shape: Shape,
@@ -156,6 +160,7 @@ class Session:
         known: Callable[[], bool] | None = None,
         state: Callable[[], Mapping[str, str]] | None = None,
         more: Mapping[str, Any] | None = None,
+        refused: str | None = None,
     ) -> Capture | NoCapture:
         """A context in which the engine captures ``shape``; see :class:`Capture`.
 
@@ -178,6 +183,7 @@ class Session:
             known=known,
             state=state,
             more=more,
+            refused=refused,
         )
 
     def done(self, *, ok: bool = True, reason: str = "Done", eager: str | None = None) -> None:

@@ -85,3 +85,46 @@ def test_the_first_cause_wins_over_what_the_drain_says(
     said = answer(Cause(reason, "because"), drained, terminated)
     assert said.code == code == exit_code(said.reason)
     assert said.drained is (drained is not None)
+
+
+METHOD = "sglang.srt.model_executor.runner_backend.full_cuda_graph_backend.FullCudaGraphBackend.capture_one"
+
+
+def _sglang(state: str) -> dict[str, Any]:
+    return {
+        "engine": {"name": "sglang", "version": "0.5.99"},
+        "hooks": {METHOD: state, "ModelRunner.__init__": "applied"},
+        "required": [METHOD, "ModelRunner.__init__"],
+    }
+
+
+@pytest.mark.parametrize("state", ["missing", "error: TypeError: x"])
+@pytest.mark.parametrize("done", [{}, DONE])
+def test_a_hook_that_is_required_and_not_applied_is_named_with_the_engines_version(
+    state: str, done: dict[int, dict[str, Any]]
+) -> None:
+    cause = cause_of(Observed(RANKS, [], {0: _sglang("applied"), 1: _sglang(state)}, done))
+    assert cause is not None
+    assert (cause.reason, cause.rank) == (Reason.HOOKS_NOT_APPLIED, 1)
+    assert "sglang 0.5.99" in cause.message
+    assert f"{METHOD} ({state})" in cause.message
+    assert "ModelRunner" not in cause.message
+
+
+def test_hooks_that_are_not_required_may_be_missing() -> None:
+    record = {"hooks": {"a": "applied", "b": "missing"}, "required": ["a"]}
+    cause = cause_of(Observed((0,), [], {0: record}, {0: {}}))
+    assert cause is not None
+    assert cause.reason is Reason.DONE
+
+
+def test_a_required_hook_without_a_state_is_missing() -> None:
+    cause = cause_of(Observed((0,), [], {0: {"hooks": {"a": "applied"}, "required": ["b"]}}, {}))
+    assert cause is not None
+    assert "the engine: not hooked: b (missing)" in cause.message
+
+
+def test_an_engine_that_failed_is_the_cause_before_its_hooks() -> None:
+    cause = cause_of(Observed((0,), [end(0, 1)], {0: _sglang("missing")}, {}))
+    assert cause is not None
+    assert cause.reason is Reason.ENGINE_FAILED
