@@ -57,7 +57,10 @@ def serve():
     listening = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
     say("serving", str(os.getpid()))
     while True:
-        listening.accept()[0].close()
+        connection = listening.accept()[0]
+        connection.recv(100)
+        connection.sendall(b"HTTP/1.1 404 Not Found\\r\\n\\r\\n")
+        connection.close()
 """
 """A stand-in for an engine that serves: it captures nothing, writes the records that the hooks would, and listens."""
 SERVERS = {"sglang": "sglang/launch_server.py", "vllm": "vllm/entrypoints/cli/main.py"}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 from typing import Any
 
 import pytest
 from shapetrace_contract.reasons import Reason
 from shapetrace_launcher.cause import SILENT_SECONDS, Cause, Exit, Observed, cause_of
-from shapetrace_launcher.serves import Serves, accepts
+from shapetrace_launcher.serves import ASK_SECONDS, Serves, answers
 from shapetrace_launcher.words import is_error, last_words
 
 HOOKED: dict[str, Any] = {"hooks": {"engine": "applied"}}
@@ -51,33 +53,54 @@ def test_a_serving_engine_whose_ranks_are_done_is_done() -> None:
     assert cause.reason is Reason.DONE
 
 
-def test_since_when_an_engine_serves_is_asked_once_a_second_until_it_does() -> None:
+def test_since_when_an_engine_serves_is_asked_now_and_then_until_it_does() -> None:
     asked: list[int] = []
     now = 100.0
 
-    def connect(port: int) -> bool:
+    def ask(port: int) -> bool:
         asked.append(port)
         return len(asked) > 1
 
-    serves = Serves(7, lambda: now, connect)
+    serves = Serves(7, lambda: now, ask)
     assert serves.seconds() is None
     assert serves.seconds() is None
-    assert asked == [7], "not twice in a second"
-    now += 1
+    assert asked == [7], "not at every look"
+    now += ASK_SECONDS
     assert serves.seconds() == 0
-    now += 5
-    assert serves.seconds() == 5
+    now += 3
+    assert serves.seconds() == 3
     assert asked == [7, 7]
-    never = Serves(None, lambda: now, connect)
+    never = Serves(None, lambda: now, ask)
     assert never.seconds() is None
     assert not never.forever
 
 
-def test_a_port_is_found_open_or_closed() -> None:
+def served(answer: bytes) -> bool:
+    """What is found of a server that answers like this, or of one that only listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), listening.accept()[0] as connection:
+                assert connection.recv(100).startswith(b"GET /shapetrace ")
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        if answer:
+            thread.start()
+        try:
+            return answers(listening.getsockname()[1])
+        finally:
+            if answer:
+                thread.join(10)
+
+
+def test_any_answer_of_a_web_server_is_one_and_an_open_port_is_none() -> None:
+    assert served(b"HTTP/1.1 404 Not Found\r\n\r\n")
+    assert not served(b"SSH-2.0\r\n")
+    assert not served(b""), "it listens, and does not answer yet"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        assert accepts(port)
-    assert not accepts(port)
+    assert not answers(port)
 
 
 @pytest.mark.parametrize(
