@@ -1,11 +1,12 @@
-"""Delivering one trace: read, hash, compress, index, PUT. What comes back is its line for ``uploaded.jsonl``."""
+"""Delivering one trace: read once to hash, compress and index it, then PUT; its line for ``uploaded.jsonl``."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 from shapetrace_contract.settings import RunId
 from shapetrace_traces.store import ObjectExists, Store, StoreUnreachable
@@ -22,8 +23,22 @@ RAW_HASH = "shapetrace-raw-sha256"
 
 CONTENT_TYPE = "application/gzip"
 
-StartIndex = Callable[[Path, int], Callable[[], dict[str, Any]]]
-"""Begins to index the raw trace (path, bytes) and gives a function that waits for the index."""
+
+class Indexing(Protocol):
+    """Takes a trace block by block and gives its index; nothing of it raises."""
+
+    def feed(self, block: bytes) -> None:
+        """The next block."""
+
+    def result(self) -> dict[str, Any]:
+        """The index, after the last block."""
+
+    def close(self) -> None:
+        """Let go of it, finished or not."""
+
+
+StartIndex = Callable[[str, int], Indexing]
+"""Begins to index a raw trace of this name and this many bytes."""
 
 
 class Refused(Exception):  # noqa: N818 - reads as what happened
@@ -42,8 +57,8 @@ class Deliver:
         self._store = store
         self._run = run
         self._start_index = start_index
-        self._indexes: dict[Path, Callable[[], dict[str, Any]]] = {}
-        """Of traces whose upload is tried again: indexing costs more than the rest and gives the same."""
+        self._indexes: dict[Path, dict[str, Any]] = {}
+        """Of traces whose upload is tried again: it would be the same."""
 
     def __call__(self, folder: Path, record: Record) -> dict[str, Any]:
         """The capture's line with ``key``, ``sha256``, ``bytes``, ``rawSha256``, ``rawBytes`` and ``index``.
@@ -66,21 +81,32 @@ class Deliver:
             raise Refused("the trace's file is gone") from None
         except NotRegularError as error:
             raise Refused(str(error)) from None
-        with stream:
-            index = self._indexes.get(path)
-            if index is None:  # it runs beside compressing and uploading
-                index = self._indexes[path] = self._start_index(path, os.fstat(stream.fileno()).st_size)
+        with stream, self._packed(path, stream) as packed:
+            sha256, stored_bytes = self._put(record, packed)
+            return {
+                **record.line,
+                "key": record.key,
+                "sha256": sha256,
+                "bytes": stored_bytes,
+                "rawSha256": packed.raw_sha256,
+                "rawBytes": packed.raw_bytes,
+                "index": self._indexes[path],
+            }
+
+    @contextmanager
+    def _packed(self, path: Path, stream: BinaryIO) -> Iterator[Packed]:
+        """Compress the trace; its index is there then, made of the same blocks: a trace is read once."""
+        if path in self._indexes:
             with pack(stream) as packed:
-                sha256, stored_bytes = self._put(record, packed)
-                return {
-                    **record.line,
-                    "key": record.key,
-                    "sha256": sha256,
-                    "bytes": stored_bytes,
-                    "rawSha256": packed.raw_sha256,
-                    "rawBytes": packed.raw_bytes,
-                    "index": index(),
-                }
+                yield packed
+            return
+        indexing = self._start_index(path.name, os.fstat(stream.fileno()).st_size)
+        try:
+            with pack(stream, see=indexing.feed) as packed:
+                self._indexes[path] = indexing.result()
+                yield packed
+        finally:
+            indexing.close()
 
     def _put(self, record: Record, packed: Packed) -> tuple[str, int]:
         """SHA-256 and size of the object. A key that is taken by the same trace counts as delivered.

@@ -1,8 +1,8 @@
-"""The process that indexes traces for the collector: one request a line on stdin, one answer a line on stdout.
+"""The process that indexes traces for the collector: a trace in blocks on stdin, its index as a line on stdout.
 
 A trace is parsed here and not in the collector because it is hostile input of any size: this process holds no
-credential, has a limit on its memory, and can be ended when it takes too long. It also keeps a long parse from holding
-up ``GET /progress``. It ends when its stdin does, so it cannot outlive the collector.
+credential, opens no file, has a limit on its memory, and can be ended when it takes too long. It also keeps a long
+parse from holding up ``GET /progress``. It ends when its stdin does, so it cannot outlive the collector.
 """
 
 from __future__ import annotations
@@ -16,29 +16,56 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from shapetrace_contract.message import shorten
-from shapetrace_traces.index import index_trace
+from shapetrace_traces.index import index_stream
 
-from shapetrace_collector.files import open_regular
-from shapetrace_collector.indexing import failed
+from shapetrace_collector.indexing import LENGTH_BYTES, failed
 
 _NICE = 10
 """The engine is being timed: it goes first."""
 
 
-def index_file(path: Path) -> dict[str, Any]:
-    """The index of a raw trace; with ``error`` set where it has none."""
+class Blocks:
+    """One trace of several in a stream; reads like a file of its own."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._left_bytes = 0
+        self.is_over = False
+
+    def read(self, count: int) -> bytes:
+        """At most ``count`` bytes, none at the trace's end."""
+        if self.is_over:
+            return b""
+        if not self._left_bytes:
+            self._left_bytes = int.from_bytes(self._exactly(LENGTH_BYTES), "big")
+            if not self._left_bytes:
+                self.is_over = True
+                return b""
+        block = self._exactly(min(count, self._left_bytes))
+        self._left_bytes -= len(block)
+        return block
+
+    def skip(self) -> None:
+        """Go to the trace's end."""
+        while self.read(1024 * 1024):
+            pass
+
+    def _exactly(self, count: int) -> bytes:
+        block = self._stream.read(count)
+        if len(block) < count:
+            raise EOFError("the collector has ended")
+        return block
+
+
+def index_blocks(blocks: Blocks) -> dict[str, Any]:
+    """The index of a trace, with ``error`` set where it has none."""
     try:
-        with open_regular(path) as stream:
-            index = dict(index_trace(stream.read()))
+        return dict(index_stream(blocks))
     except MemoryError:
-        return _too_large()
+        pass  # what took it is freed only behind this block
     except Exception as error:  # whatever the trace makes of the parser, the trace itself is still worth keeping
         return failed(shorten(f"{type(error).__name__}: {error}"))
-    return _too_large() if str(index.get("error")).startswith("MemoryError") else index
-
-
-def _too_large() -> dict[str, Any]:
-    return failed("the trace needs more memory than the collector has for indexing; index what is stored instead")
+    return failed("the trace needs more memory than the collector has for indexing; index what is stored")
 
 
 def to_line(index: dict[str, Any]) -> bytes:
@@ -58,11 +85,16 @@ def limit_memory(more_bytes: int) -> None:
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer until the requests end."""
-    for line in requests:
-        request = json.loads(line)
-        limit_memory(request["memoryBytes"])
-        answers.write(to_line(index_file(Path(request["path"]))))
+    while True:
+        blocks = Blocks(requests)
+        try:
+            index = index_blocks(blocks)
+            blocks.skip()
+        except EOFError:
+            return
+        answers.write(to_line(index))
         answers.flush()
+        gc.collect()
 
 
 def main() -> None:
@@ -71,6 +103,7 @@ def main() -> None:
     gc.disable()  # a trace makes no cycles, and looking for them doubles the time that a JSON reader takes
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints goes to the log, not between the answers
+    limit_memory(int(sys.argv[1]))
     serve(sys.stdin.buffer, answers)
 
 

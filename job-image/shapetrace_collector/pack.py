@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,10 @@ class Packed:
 
 
 @contextmanager
-def pack(stream: BinaryIO, memory_bytes: int = MEMORY_BYTES) -> Iterator[Packed]:
-    """Compress what is left of ``stream``."""
+def pack(
+    stream: BinaryIO, memory_bytes: int = MEMORY_BYTES, see: Callable[[bytes], object] | None = None
+) -> Iterator[Packed]:
+    """Compress what is left of ``stream``; ``see`` is given every block of it."""
     compressor = isal_zlib.compressobj(_LEVEL, wbits=_GZIP_WINDOW)
     raw, stored = hashlib.sha256(), hashlib.sha256()
     raw_bytes = stored_bytes = 0
@@ -51,6 +53,8 @@ def pack(stream: BinaryIO, memory_bytes: int = MEMORY_BYTES) -> Iterator[Packed]
             sink.write(block)
 
         while block := stream.read(_BLOCK_BYTES):
+            if see is not None:
+                see(block)
             raw.update(block)
             raw_bytes += len(block)
             write(compressor.compress(block))

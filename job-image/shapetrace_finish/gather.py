@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 
 from shapetrace_contract import VERSION, keys
 from shapetrace_contract.tag import Shape, TagError
-from shapetrace_traces.index import TooLongTraceError, UnreadableTraceError, index_trace, unpack
+from shapetrace_traces.index import index_stream
 from shapetrace_traces.judge.evidence import texts
 from shapetrace_traces.store import ObjectInfo, ObjectMissing, Store
 
@@ -215,15 +216,17 @@ def _read_again(entry: dict[str, Any], store: Store, patience: Patience, budget:
     if entry["sha256"] not in (None, sha256):
         entry["dirty"].append("its stored bytes are not those that were announced")
     entry["sha256"], entry["bytes"] = sha256, len(body)
-    try:
-        raw = unpack(body, MAX_REINDEX_RAW_BYTES)
-    except TooLongTraceError as error:
-        entry["index"] = _unread(str(error))
-    except UnreadableTraceError as error:
-        entry["index"] = {"v": VERSION, "error": str(error)}
-    else:
-        entry["rawBytes"], entry["rawSha256"] = len(raw), hashlib.sha256(raw).hexdigest()
-        entry["index"] = index_trace(raw)
+    raw_sha256, raw_bytes = hashlib.sha256(), 0
+
+    def see(block: bytes) -> None:
+        nonlocal raw_bytes
+        raw_bytes += len(block)
+        raw_sha256.update(block)
+
+    index = index_stream(io.BytesIO(body), max_raw_bytes=MAX_REINDEX_RAW_BYTES, see=see)
+    entry["index"] = index
+    if index["error"] is None:
+        entry["rawBytes"], entry["rawSha256"] = raw_bytes, raw_sha256.hexdigest()
 
 
 def _unread(why: str) -> dict[str, Any]:

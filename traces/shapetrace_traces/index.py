@@ -1,21 +1,27 @@
 """The index of one trace: the few facts that judging needs, small enough to travel in a part.
 
-A plain ``json`` reader: the whole trace is parsed in memory. It reads Chrome JSON as Kineto writes it.
+Made in one pass and in constant memory; every field is described in :mod:`shapetrace_traces.index_fields`, which
+docs/trace-index.md is generated from.
 """
 
 from __future__ import annotations
 
-import hashlib
+import io
 import json
-import math
-import zlib
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shapetrace_contract import VERSION
 
-from shapetrace_traces.gemm import rows_and_weight
+from shapetrace_traces.fold import Fold
+from shapetrace_traces.fold.calls import Called, Scope
+from shapetrace_traces.fold.events import STACK_CATEGORY
+from shapetrace_traces.fold.graphs import Window
+from shapetrace_traces.fold.values import bounded
+from shapetrace_traces.reader import Reads, TooLongTraceError, UnreadableTraceError, Walk, open_blocks
+from shapetrace_traces.tracer import TOP_LEVEL_KEYS, describe_tracer
 
 MAX_OPERATORS = 512
 """Distinct operator names kept; a real capture has about a hundred."""
@@ -24,43 +30,48 @@ MAX_GEMMS = 256
 """Distinct (operator, weight) pairs kept; a real model has about ten."""
 MAX_ROWS = 64
 """Distinct row counts kept of one operator."""
-MAX_NAME_CHARACTERS = 200
+MAX_WINDOWS = 64
+"""Capture windows kept; vLLM's piecewise captures have one per piece, about thirty."""
+MAX_REPLAYS = 64
 MAX_METADATA_CHARACTERS = 4096
 """Ours has about 300; it is copied into parts."""
-MAX_RAW_BYTES = 2 * 1024**3
-"""A longer trace is not read: what a small compressed file unpacks to is its author's choice."""
-
-_GZIP_MAGIC = b"\x1f\x8b"
-_PIECE_BYTES = 1024 * 1024
+_STEP = re.compile(r"ProfilerStep#([0-9]{1,9})")
 
 
-class UnreadableTraceError(ValueError):
-    """Not a trace; the text says why."""
+def index_trace(raw: bytes, *, by_window: bool = False) -> dict[str, Any]:
+    """:func:`index_stream` of bytes that are in memory."""
+    return index_stream(io.BytesIO(raw), by_window=by_window)
 
 
-class TooLongTraceError(UnreadableTraceError):
-    """Perhaps a trace, but too long to be read here."""
+def index_stream(
+    stream: Reads,
+    *,
+    max_raw_bytes: int | None = None,
+    by_window: bool = False,
+    see: Callable[[bytes], object] | None = None,
+) -> dict[str, Any]:
+    """Index a trace, plain or gzip, to the end of a stream.
 
+    Never raises but for the stream's own OSError and MemoryError: what is not one whole trace gives the same fields,
+    empty, and the cause in ``error``, so that no number is ever that of half a trace; ``unread`` is there where it was
+    too long. Operators, rows and sequence are those inside the span that carries the trace's own tag, on its thread; of
+    the whole trace where there is no such span (``scope`` says which). Every list is bounded by a cut that depends on
+    the content alone, and ``leftOut`` counts what was cut.
 
-def index_trace(raw: bytes) -> dict[str, Any]:
-    """Index a trace, plain or gzip.
-
-    Never raises: what cannot be read gives the same fields, empty, and the cause in ``error``. Operators, rows and
-    sequence are those inside the span that carries the trace's own tag, on its thread; of the whole trace where there
-    is no such span (``scope`` says which). Every list is bounded by a cut that depends on the content alone, and
-    ``leftOut`` counts what was cut.
-
-    Fields: ``v, events, metadata`` (the ``shapetrace`` object or None), ``spans`` (names of user annotations in time
-    order), ``scope`` (``span`` or ``trace``), ``operators`` (name -> calls), ``sequenceSha256`` (of the operator names
-    in time order, None without operators), ``gemmRows`` (operator -> rows -> calls), ``gemms`` (operator and weight ->
-    rows -> calls), ``device`` (``rocm``, ``cuda``, ``cpu``), ``traceId``, ``leftOut``, ``error``.
+    ``by_window`` adds to each capture window what it called: for combined files, which hold several captures. ``see``
+    is given the plain text block by block, to hash it; all of it where there is no ``error``.
     """
+    fold = Fold()
     try:
-        return _index(_parse(unpack(raw)))
+        walk = Walk(open_blocks(stream, max_raw_bytes, see), fold.add, TOP_LEVEL_KEYS)
+        walk.run()
+        return _index(walk, fold, by_window)
+    except TooLongTraceError as error:
+        return {**_empty(str(error)), "unread": True}
     except UnreadableTraceError as error:
         return _empty(str(error))
-    except RecursionError:
-        return _empty("the JSON is nested too deep")
+    except (OSError, MemoryError):
+        raise
     except Exception as error:
         # hostile or damaged input of a kind not thought of: a trace without index is a result, a lost part is not
         return _empty(f"{type(error).__name__}: {error}")
@@ -70,110 +81,105 @@ def _empty(error: str | None) -> dict[str, Any]:
     return {
         "v": VERSION,
         "events": 0,
+        "categories": {},
+        "stacksShare": None,
         "metadata": None,
         "spans": [],
+        "profilerSteps": [],
         "scope": None,
         "operators": {},
         "sequenceSha256": None,
         "gemmRows": {},
         "gemms": {},
+        "launches": None,
+        "windows": [],
+        "launchesInWindows": None,
+        "nodesInWindows": None,
+        "nodesElsewhere": None,
+        "gpuInWindows": None,
+        "gpuOutsideWindows": None,
+        "unpairedWindows": None,
+        "graphLaunches": None,
+        "replayedNodes": {},
+        "gpuMicroseconds": {},
+        **describe_tracer({}),
         "device": None,
-        "traceId": None,
+        "lenient": False,
         "leftOut": {},
-        "error": None if error is None else _name(error),
+        "error": None if error is None else bounded(error),
     }
 
 
-def unpack(raw: bytes, max_raw_bytes: int | None = None) -> bytes:
-    """The plain JSON of a trace, gzip or not.
-
-    :class:`UnreadableTraceError` for damaged gzip, :class:`TooLongTraceError` for more than ``max_raw_bytes``.
-    """
-    limit = MAX_RAW_BYTES if max_raw_bytes is None else max_raw_bytes
-    if not raw.startswith(_GZIP_MAGIC):
-        if len(raw) > limit:
-            raise TooLongTraceError(f"the trace has {len(raw)} bytes, {limit} are read")
-        return raw
-    out = bytearray()
-    rest = raw
-    while rest:  # gzip allows several members one after the other
-        unpacker = zlib.decompressobj(wbits=31)
-        while rest and not unpacker.eof:
-            try:
-                out += unpacker.decompress(rest, _PIECE_BYTES)
-            except zlib.error as error:
-                raise UnreadableTraceError(f"damaged gzip: {error}") from None
-            rest = unpacker.unconsumed_tail
-            if len(out) > limit:
-                raise TooLongTraceError(f"the trace unpacks to more than {limit} bytes")
-        if not unpacker.eof:
-            raise UnreadableTraceError("the gzip stream ends early")
-        rest = unpacker.unused_data
-    return bytes(out)
-
-
-def _parse(raw: bytes) -> dict[str, Any]:
-    try:
-        # strict=False: Kineto has written raw control characters (https://github.com/pytorch/pytorch/issues/130622)
-        value = json.loads(raw.decode("utf-8", "replace"), strict=False)
-    except ValueError as error:
-        raise UnreadableTraceError(f"not JSON: {error}") from None
-    if isinstance(value, list):
-        value = {"traceEvents": value}
-    if not isinstance(value, dict) or not isinstance(value.get("traceEvents"), list):
-        raise UnreadableTraceError("no traceEvents: not a Chrome trace")
-    return value
-
-
-def _number(value: Any) -> float | None:
-    """A finite number, else None; JSON's big whole numbers stay exact."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value
-
-
-def _index(trace: dict[str, Any]) -> dict[str, Any]:
-    events = trace["traceEvents"]
-    operators: list[tuple[float, float, int, dict[str, Any]]] = []
-    spans: list[tuple[float, float, int, dict[str, Any]]] = []
-    for position, event in enumerate(events):
-        if not isinstance(event, dict):
-            raise UnreadableTraceError(f"event {position} is not an object")
-        category = event.get("cat")
-        if category not in ("cpu_op", "user_annotation") or event.get("ph") != "X":
-            continue
-        start, duration = _number(event.get("ts")), _number(event.get("dur", 0))
-        if start is None or duration is None or not isinstance(event.get("name"), str):
-            raise UnreadableTraceError(f"event {position} has no name or no time")
-        # of two that start together the longer one is the caller
-        (operators if category == "cpu_op" else spans).append((start, -duration, position, event))
-    operators.sort(key=lambda item: item[:3])
-    spans.sort(key=lambda item: item[:3])
-
+def _index(walk: Walk, fold: Fold, by_window: bool) -> dict[str, Any]:
     index = _empty(None)
-    index["events"] = len(events)
-    index["metadata"] = _metadata(trace.get("shapetrace"))
+    left: dict[str, int] = {}
+    index["events"] = walk.events
+    index["categories"] = fold.categories
+    if walk.events:
+        index["stacksShare"] = round(fold.categories.get(STACK_CATEGORY, 0) / walk.events, 4)
+    index["metadata"] = _metadata(walk.top.get("shapetrace"))
+    index.update(describe_tracer(walk.top))
+    index["gpuMicroseconds"] = fold.gpu_microseconds
+    index["lenient"] = walk.is_lenient
     own = index["metadata"].get("tag") if index["metadata"] else None
-    window = next((item for item in spans if item[3]["name"] == own), None)
-    index["scope"] = "trace" if window is None else "span"
-    if window is not None:
-        begin, end, where = window[0], window[0] - window[1], _thread(window[3])
-        operators = [item for item in operators if begin <= item[0] <= end and _thread(item[3]) == where]
-    called = [item[3] for item in operators]
-    names = [_name(event["name"]) for event in called]
-    if names:
-        index["sequenceSha256"] = hashlib.sha256("\n".join(names).encode("utf-8", "replace")).hexdigest()
-    index["operators"], cut = _most(Counter(names), MAX_OPERATORS)
-    left = {"operators": cut}
-    index["spans"], left["spans"] = _spans([_name(item[3]["name"]) for item in spans], own)
-    gemms = list(_gemms(called))
-    index["gemmRows"], left["gemmRows"] = _rows((name, rows) for name, rows, _ in gemms)
-    index["gemms"], left["gemms"] = _rows((f"{name} {weight}", rows) for name, rows, weight in gemms)
+    scope = fold.spans.scope(own) if isinstance(own, str) else None
+    index["scope"] = "trace" if scope is None else "span"
+    names = fold.spans.names()
+    index["spans"], left["spans"] = _spans(names, own)
+    left["spans"] += fold.spans.too_many
+    index["profilerSteps"] = sorted({int(found[1]) for name in names if (found := _STEP.fullmatch(name))})[:MAX_SPANS]
+    if fold.calls.too_many or (own is not None and scope is None and fold.spans.too_many):
+        # which calls belong to the scope is not known, so nothing is said of them
+        left["operators"] = max(1, fold.calls.too_many)
+    else:
+        _add_calls(index, left, fold.calls.called(scope))
+    _add_graphs(index, left, fold, by_window)
     index["leftOut"] = {key: count for key, count in left.items() if count}
-    index["device"] = _device(trace)
-    identity = trace.get("trace_id")
-    index["traceId"] = _name(identity) if isinstance(identity, str) else None
     return index
+
+
+def _add_calls(index: dict[str, Any], left: dict[str, int], called: Called) -> None:
+    index["sequenceSha256"] = called.sequence_sha256
+    index["operators"], left["operators"] = _most(called.operators, MAX_OPERATORS)
+    products = called.products.items()
+    index["gemmRows"], left["gemmRows"] = _rows((name, rows, calls) for (name, _, rows), calls in products)
+    index["gemms"], left["gemms"] = _rows((f"{name} {weight}", rows, calls) for (name, weight, rows), calls in products)
+
+
+def _add_graphs(index: dict[str, Any], left: dict[str, int], fold: Fold, by_window: bool) -> None:
+    graphs = fold.graphs
+    index["launches"], index["graphLaunches"] = graphs.launches, graphs.graph_launches
+    if graphs.too_many:
+        left["windows"] = graphs.too_many
+        return
+    captures = graphs.captures()
+    windows = captures.windows
+    index["launchesInWindows"] = sum(window.launches for window in windows)
+    index["nodesInWindows"] = index["launchesInWindows"] + sum(window.copies for window in windows)
+    index["nodesElsewhere"] = captures.elsewhere
+    index["gpuInWindows"] = captures.activities
+    index["gpuOutsideWindows"] = graphs.activities - captures.activities
+    index["unpairedWindows"] = captures.unpaired
+    index["windows"] = [_window(window, fold, by_window) for window in windows[:MAX_WINDOWS]]
+    left["windows"] = len(windows) - len(index["windows"])
+    counts, left["replayedNodes"] = _most(Counter({str(n): k for n, k in graphs.replays().items()}), MAX_REPLAYS)
+    index["replayedNodes"] = counts
+
+
+def _window(window: Window, fold: Fold, by_window: bool) -> dict[str, Any]:
+    scope: Scope = window.scope
+    found: dict[str, Any] = {
+        "beginMicroseconds": scope.begin,
+        "endMicroseconds": scope.end,
+        "launches": window.launches,
+        "nodes": window.launches + window.copies,
+    }
+    if by_window and not fold.calls.too_many:
+        left: dict[str, int] = {}
+        _add_calls(found, left, fold.calls.called(scope))
+        found["spans"], left["spans"] = _spans(fold.spans.around(scope), None)
+        found["leftOut"] = {key: count for key, count in left.items() if count}
+    return found
 
 
 def _metadata(value: Any) -> dict[str, Any] | None:
@@ -189,56 +195,28 @@ def _metadata(value: Any) -> dict[str, Any] | None:
     return value
 
 
-def _thread(event: dict[str, Any]) -> tuple[str, str]:
-    return str(event.get("pid")), str(event.get("tid"))
-
-
-def _name(text: str) -> str:
-    """Bounded, and UTF-8 whatever the JSON escaped: it is written into parts and manifests."""
-    text = text.encode("utf-8", "replace").decode()
-    return text if len(text) <= MAX_NAME_CHARACTERS else text[: MAX_NAME_CHARACTERS - 1] + "…"
-
-
 def _most(counts: Counter[str], limit: int) -> tuple[dict[str, int], int]:
     """The ``limit`` most frequent, ties by name, in the order of names; and how many were cut."""
     kept = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:limit]
     return dict(sorted(kept)), len(counts) - len(kept)
 
 
-def _spans(names: list[str], own: Any) -> tuple[list[str], int]:
-    """Each name once, in time order; the trace's own tag is never cut."""
-    unique = list(dict.fromkeys(names))
-    kept = unique[:MAX_SPANS]
-    if isinstance(own, str) and own in unique and own not in kept:
+def _spans(names: Sequence[str], own: Any) -> tuple[list[str], int]:
+    """In time order; the trace's own tag is never cut."""
+    kept = list(names[:MAX_SPANS])
+    if isinstance(own, str) and own in names and own not in kept:
         kept[-1] = own
-    return kept, len(unique) - len(kept)
+    return kept, len(names) - len(kept)
 
 
-def _gemms(called: list[dict[str, Any]]) -> Iterable[tuple[str, int, str]]:
-    for event in called:
-        arguments = event.get("args")
-        found = rows_and_weight(event["name"], arguments.get("Input Dims")) if isinstance(arguments, dict) else None
-        if found is not None:
-            yield event["name"], *found
-
-
-def _rows(pairs: Iterable[tuple[str, int]]) -> tuple[dict[str, dict[str, int]], int]:
+def _rows(counted: Iterable[tuple[str, int, int]]) -> tuple[dict[str, dict[str, int]], int]:
     """Name -> rows -> calls; rows as text, because these are the keys of a JSON object."""
     by_name: dict[str, Counter[str]] = {}
-    for name, rows in pairs:
-        by_name.setdefault(name, Counter())[str(rows)] += 1
+    for name, rows, calls in counted:
+        by_name.setdefault(name, Counter())[str(rows)] += calls
     order = sorted(by_name, key=lambda name: (-by_name[name].total(), name))
     kept, cut = {}, 0
     for name in sorted(order[:MAX_GEMMS]):
         kept[name], rows_cut = _most(by_name[name], MAX_ROWS)
         cut += rows_cut
     return kept, cut + max(0, len(order) - MAX_GEMMS)
-
-
-def _device(trace: dict[str, Any]) -> str:
-    """``rocm`` or ``cuda`` where a GPU tracer wrote its version or there is a GPU, else ``cpu``."""
-    if "roctracer_version" in trace or "hip_driver_version" in trace:
-        return "rocm"
-    if "cupti_version" in trace or "cuda_driver_version" in trace or trace.get("deviceProperties"):
-        return "cuda"
-    return "cpu"

@@ -54,9 +54,25 @@ def until() -> Callable[..., Any]:
     return wait_until
 
 
-def no_index(path: Path, raw_bytes: int) -> Callable[[], dict[str, Any]]:
+class NoIndex:
     """For tests that are not about the index."""
-    return lambda: failed("not asked for")
+
+    def __init__(self, name: str, raw_bytes: int) -> None:
+        pass
+
+    def feed(self, block: bytes) -> None:
+        pass
+
+    def result(self) -> dict[str, Any]:
+        return failed("not asked for")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def no_index() -> type[NoIndex]:
+    return NoIndex
 
 
 class Pod:
@@ -88,7 +104,7 @@ class Running:
     """A collector in a thread of the test."""
 
     def __init__(self, pod: Pod, store: Store | None = None, exit_when_drained: bool = True, **options: Any) -> None:
-        options = {"start_index": no_index, **options}
+        options = {"start_index": NoIndex, **options}
         self.collector = Collector(pod.configuration, store or pod.store, **options)
         self.result: bool | None = None
         self._thread = threading.Thread(target=self._run, args=(exit_when_drained,), daemon=True)

@@ -8,8 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from shapetrace_collector.budget import Budget
-from shapetrace_collector.indexing import Indexer, failed, memory_budget_bytes
+from shapetrace_collector.indexing import WORKER_BYTES, Indexer, failed, memory_budget_bytes, worker_count
 from shapetrace_traces.index import index_trace
 
 
@@ -27,18 +26,28 @@ def make_indexer():
 
 
 @pytest.fixture
-def trace(tmp_path, writer):
-    path = tmp_path / "000000.json"
-    path.write_bytes(writer.raw_trace(writer.shape(2), 0))
-    return path
+def trace(writer) -> bytes:
+    return writer.raw_trace(writer.shape(2), 0)
 
 
-def index(indexer, path):
-    return indexer.start(path, path.lstat().st_size)()
+def stand_in(answer: str, first: str = "") -> list[str]:
+    """A worker that answers each trace, which ends with a block of length 0, by a statement."""
+    script = f"import json, os, sys, time\n{first}while True:\n  seen = b''\n"
+    script += f"  while not seen.endswith(bytes(4)): seen += os.read(0, 65536) or sys.exit()\n  {answer}\n"
+    return [sys.executable, "-c", script]
+
+
+def index(indexer, trace: bytes, block_bytes: int = 1024 * 1024):
+    indexing = indexer.start("000000.json", len(trace))
+    for begin in range(0, len(trace), block_bytes):
+        indexing.feed(trace[begin : begin + block_bytes])
+    found = indexing.result()
+    indexing.close()
+    return found
 
 
 def test_the_index_is_that_of_the_reader(make_indexer, trace) -> None:
-    assert index(make_indexer(), trace) == json.loads(json.dumps(index_trace(trace.read_bytes())))
+    assert index(make_indexer(), trace) == json.loads(json.dumps(index_trace(trace)))
 
 
 @pytest.mark.parametrize(
@@ -48,41 +57,58 @@ def test_the_index_is_that_of_the_reader(make_indexer, trace) -> None:
         (b'{"traceEvents": [{"ph"', "not JSON"),
         (b"\xff\x00" * 100, "not JSON"),
         (b"[" * 100_000, "deep"),
+        (b"\xef\xbb\xbf[] []", "more text"),
         (b'{"traceEvents": [], "shapetrace": {"n": 1e999}}', "cannot be written"),
     ],
 )
-def test_what_cannot_be_indexed_says_why_and_the_next_is_indexed(make_indexer, trace, tmp_path, raw, said) -> None:
-    bad = tmp_path / "000001.json"
-    bad.write_bytes(raw)
+def test_what_cannot_be_indexed_says_why_and_the_next_is_indexed(make_indexer, trace, raw, said) -> None:
     indexer = make_indexer()
-    answer = index(indexer, bad)
+    answer = index(indexer, raw)
     assert said in answer["error"]
     assert set(answer) == set(failed("x"))
     assert index(indexer, trace)["error"] is None
 
 
-def test_a_link_is_not_followed(make_indexer, trace, tmp_path) -> None:
-    (tmp_path / "000001.json").symlink_to(trace)
-    assert "no regular file" in index(make_indexer(), tmp_path / "000001.json")["error"]
+def test_blocks_of_any_length_give_the_same(make_indexer, trace) -> None:
+    indexer = make_indexer()
+    assert index(indexer, trace, 7) == index(indexer, trace)
 
 
-def test_a_trace_that_needs_too_much_memory_is_refused_and_nothing_dies(make_indexer, trace, tmp_path) -> None:
-    wide = tmp_path / "000001.json"
-    wide.write_bytes(b"[" + b"[]," * 1_000_000 + b"[]]")
-    indexer = make_indexer(memory_bytes=40 * 1024**2)
+def test_a_bad_beginning_is_told_after_the_last_of_many_blocks(make_indexer, trace) -> None:
+    """The worker must take in what it no longer needs, or the collector would wait for it."""
+    indexer = make_indexer()
+    assert "not JSON" in index(indexer, b"no trace" * 1_000_000)["error"]
+    assert index(indexer, trace)["error"] is None
+
+
+def test_a_trace_that_needs_too_much_memory_is_refused_and_nothing_dies(make_indexer, trace) -> None:
+    wide = b"[[" + b"[]," * 2_000_000 + b"[]]]"
+    indexer = make_indexer(worker_bytes=24 * 1024**2)
     assert "more memory" in index(indexer, wide)["error"]
     assert index(indexer, trace)["error"] is None
 
 
+def test_a_trace_that_is_given_up_half_way_costs_its_worker_only(make_indexer, trace) -> None:
+    indexer = make_indexer()
+    half = indexer.start("000000.json", len(trace))
+    half.feed(trace[:20])
+    half.close()
+    assert index(indexer, trace)["error"] is None
+
+
+def test_one_worker_serves_several_traces_at_once(make_indexer, trace) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    indexer = make_indexer()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: index(indexer, trace), range(8)))
+    assert all(item == found[0] and item["error"] is None for item in found)
+
+
 def test_a_worker_that_takes_too_long_is_ended_and_replaced(make_indexer, trace, tmp_path) -> None:
     once = tmp_path / "once"
-    script = (
-        f"import os, sys, time\n"
-        f"if not os.path.exists({str(once)!r}):\n"
-        f"    open({str(once)!r}, 'w').close(); time.sleep(100)\n"
-        f"for line in sys.stdin: print('{{\"error\": null}}', flush=True)\n"
-    )
-    indexer = make_indexer(command=[sys.executable, "-c", script], first_seconds=0.5)
+    sleepy = f"if not os.path.exists({str(once)!r}): open({str(once)!r}, 'w').close(); time.sleep(100)\n"
+    indexer = make_indexer(command=stand_in("print('{\"error\": null}', flush=True)", sleepy), first_seconds=0.5)
     assert "time and memory" in index(indexer, trace)["error"]
     # the next one starts a Python, which half a second may not be enough for on a busy machine
     indexer._first_seconds = 30
@@ -100,28 +126,27 @@ def test_a_program_that_does_not_start_costs_the_index_only(make_indexer, trace)
     assert "does not run" in index(make_indexer(command=["/nowhere/python"]), trace)["error"]
 
 
-def test_when_the_time_is_over_the_index_is_given_up_and_later_it_works_again(make_indexer, trace, until) -> None:
+def test_when_the_time_is_over_the_index_is_given_up_and_later_it_works_again(make_indexer, trace) -> None:
     indexer = make_indexer(command=[sys.executable, "-c", "import time; time.sleep(100)"])
-    pending = indexer.start(trace, 10)
+    pending = indexer.start("000000.json", 10)
     indexer.hurry(True)
-    assert "time" in pending()["error"]
+    pending.feed(trace)
+    assert "time" in pending.result()["error"]
     assert "no time was left" in index(indexer, trace)["error"]
     indexer.hurry(False)
-    indexer._command = [sys.executable, "-m", "shapetrace_collector.index_worker"]
+    indexer._command = [sys.executable, "-m", "shapetrace_collector.index_worker", str(WORKER_BYTES)]
     assert index(indexer, trace)["error"] is None
 
 
 def test_a_worker_sees_no_credential(trace) -> None:
-    script = (
-        "import os, sys, json\nfor line in sys.stdin: print(json.dumps({'seen': sorted(os.environ)}), flush=True)\n"
-    )
     secret = {
         "AWS_SECRET_ACCESS_KEY": "s",
         "AWS_ACCESS_KEY_ID": "i",
         "SHAPETRACE_STORE": "{}",
         "PATH": os.environ["PATH"],
     }
-    indexer = Indexer(secret, workers=1, command=[sys.executable, "-c", script])
+    command = stand_in("print(json.dumps({'seen': sorted(os.environ)}), flush=True)")
+    indexer = Indexer(secret, workers=1, command=command)
     seen = index(indexer, trace)["seen"]
     indexer.close()
     assert "PATH" in seen
@@ -129,7 +154,7 @@ def test_a_worker_sees_no_credential(trace) -> None:
 
 
 def test_a_worker_ends_with_the_collector() -> None:
-    command = [sys.executable, "-m", "shapetrace_collector.index_worker"]
+    command = [sys.executable, "-m", "shapetrace_collector.index_worker", str(WORKER_BYTES)]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     worker.communicate(timeout=20)  # closes its stdin, which is what the death of its parent does
     assert worker.returncode == 0
@@ -143,23 +168,6 @@ def test_the_memory_follows_the_containers_limit(tmp_path, text, expected) -> No
     assert memory_budget_bytes([str(tmp_path / "absent"), str(tmp_path / "memory.max")]) == expected
 
 
-def test_a_budget_is_never_overdrawn_and_the_largest_goes_alone() -> None:
-    from concurrent.futures import ThreadPoolExecutor
-    from threading import Lock
-
-    budget, lock, taken, most = Budget(100), Lock(), 0, 0
-
-    def work(wanted: int) -> int:
-        nonlocal taken, most
-        with budget.take(wanted) as granted:
-            with lock:
-                taken += granted
-                most = max(most, taken)
-            with lock:
-                taken -= granted
-        return granted
-
-    with ThreadPoolExecutor(8) as pool:
-        granted = list(pool.map(work, [30, 60, 1000, 100, 1] * 20))
-    assert most <= 100
-    assert set(granted) == {1, 30, 60, 100}
+def test_there_are_no_more_workers_than_memory() -> None:
+    assert worker_count(WORKER_BYTES // 2) == 1
+    assert worker_count(100 * WORKER_BYTES) <= 4

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from shapetrace_collector.collector import Collector
-from shapetrace_collector.indexing import failed
 from shapetrace_contract import spool
 from shapetrace_traces.store import Store
 
@@ -54,7 +53,7 @@ class Stepping:
         return stored
 
 
-def start_collector(pod, fatal: int) -> int:
+def start_collector(pod, no_index, fatal: int) -> int:
     """Fork a collector that is killed at step ``fatal``; its process id."""
     child = os.fork()
     if child:
@@ -84,8 +83,7 @@ def start_collector(pod, fatal: int) -> int:
                 step()
 
         spool.append_line, spool.write_json, Path.unlink = torn_append, stepping_write, stepping_unlink
-        index = lambda path, raw_bytes: lambda: failed("not asked for")  # noqa: E731
-        ok = Collector(pod.configuration, Stepping(pod.store, step), index).run(exit_when_drained=True)
+        ok = Collector(pod.configuration, Stepping(pod.store, step), no_index).run(exit_when_drained=True)
         os._exit(0 if ok else 1)
     except BaseException:
         import traceback
@@ -114,21 +112,21 @@ def left_over(pod) -> list[Path]:
     return [path for rank in pod.ranks for path in rank.folder.glob("[0-9]*.json")]
 
 
-def test_killed_at_each_step_the_end_is_the_same(make_pod, writer) -> None:
+def test_killed_at_each_step_the_end_is_the_same(make_pod, writer, no_index) -> None:
     quiet = make_pod()
     fill(quiet, writer)
-    assert os.waitpid(start_collector(quiet, fatal=0), 0)[1] == 0
+    assert os.waitpid(start_collector(quiet, no_index, fatal=0), 0)[1] == 0
     expected = objects(quiet)
     assert len(expected) == 4 + 2 + 1
 
     for fatal in range(1, MAX_STEPS):
         pod = make_pod()
         fill(pod, writer)
-        status = os.waitpid(start_collector(pod, fatal), 0)[1]
+        status = os.waitpid(start_collector(pod, no_index, fatal), 0)[1]
         if status == 0:
             break
         assert os.WTERMSIG(status) == signal.SIGKILL, f"step {fatal}: {status}"
-        assert os.waitpid(start_collector(pod, fatal=0), 0)[1] == 0, f"after a kill at step {fatal}"
+        assert os.waitpid(start_collector(pod, no_index, fatal=0), 0)[1] == 0, f"after a kill at step {fatal}"
         assert objects(pod) == expected, f"after a kill at step {fatal}"
         assert left_over(pod) == [], f"after a kill at step {fatal}"
         assert pod.drained() == quiet.drained(), f"after a kill at step {fatal}"
@@ -136,12 +134,12 @@ def test_killed_at_each_step_the_end_is_the_same(make_pod, writer) -> None:
     assert status == 0, "more steps than were tried"
 
 
-def test_killed_again_and_again_while_the_engine_writes(make_pod, writer, seed) -> None:
+def test_killed_again_and_again_while_the_engine_writes(make_pod, writer, seed, no_index) -> None:
     chance = random.Random(seed)
     sizes = tuple(range(1, 9))
     quiet, pod = make_pod(), make_pod()
     fill(quiet, writer, sizes)
-    assert os.waitpid(start_collector(quiet, fatal=0), 0)[1] == 0
+    assert os.waitpid(start_collector(quiet, no_index, fatal=0), 0)[1] == 0
 
     def engine() -> None:
         for rank in pod.ranks:
@@ -159,13 +157,13 @@ def test_killed_again_and_again_while_the_engine_writes(make_pod, writer, seed) 
 
     writing = threading.Thread(target=engine)
     # the first collector is forked before this process has a second thread
-    child = start_collector(pod, fatal=chance.randrange(1, 25))
+    child = start_collector(pod, no_index, fatal=chance.randrange(1, 25))
     writing.start()
     kills = 0
     while (status := os.waitpid(child, 0)[1]) != 0:
         assert os.WTERMSIG(status) == signal.SIGKILL
         kills += 1
-        child = start_collector(pod, fatal=chance.randrange(3, 25))
+        child = start_collector(pod, no_index, fatal=chance.randrange(3, 25))
     writing.join()
     assert kills >= 3
     assert objects(pod) == objects(quiet)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapetrace_traces import index as module
 from shapetrace_traces.gemm import GEMM_RULES, NOT_ROWS, rows_and_weight
-from shapetrace_traces.index import UnreadableTraceError, index_trace, unpack
+from shapetrace_traces.index import index_stream, index_trace
 
 # a copy of the tests/traces of github.com/AMD-AGI/TraceLens (MIT): recorded on MI300X, too large to travel with us
 SAMPLES = Path(
@@ -171,10 +172,10 @@ def test_any_bytes_give_an_index(raw: bytes) -> None:
     assert index_trace(b"\x1f\x8b\x08" + raw)["error"]
 
 
-def test_a_trace_that_unpacks_to_too_much_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_RAW_BYTES", 1000)
-    with pytest.raises(UnreadableTraceError, match="more than 1000 bytes"):
-        unpack(gzip.compress(b"0" * 2_000_000))
+def test_a_trace_that_unpacks_to_too_much_is_not_read() -> None:
+    index = index_stream(io.BytesIO(gzip.compress(b"[" + b" " * 20_000_000 + b"]")), max_raw_bytes=1000)
+    assert "unpacks to more than 1000 bytes" in index["error"]
+    assert index["unread"] is True
 
 
 def test_a_flood_of_operators_is_cut_the_same_way_each_time_and_said() -> None:

@@ -1,0 +1,73 @@
+"""What stands beside the events of a trace: device, versions, distributed place, base time. AMD's and NVIDIA's keys."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from shapetrace_traces.fold.values import bounded
+
+ROCM_VERSIONS = ("roctracer_version", "hip_runtime_version", "hip_driver_version")
+CUDA_VERSIONS = ("cupti_version", "cuda_runtime_version", "cuda_driver_version")
+FLAGS = ("record_shapes", "with_stack", "with_flops", "profile_memory", "with_modules")
+PLACE = {"backend": "backend", "rank": "rank", "world_size": "worldSize", "pg_count": "groups"}
+"""Key of Kineto's ``distributedInfo`` -> ours. The groups themselves are left out: there may be thousands."""
+
+TOP_LEVEL_KEYS = frozenset(
+    {"shapetrace", "schemaVersion", "deviceProperties", "distributedInfo", "trace_id", "baseTimeNanoseconds"}
+    | {*ROCM_VERSIONS, *CUDA_VERSIONS, *FLAGS}
+)
+"""Keys beside ``traceEvents`` that are kept while reading."""
+MAX_GPU_NAMES = 16
+_LARGEST = 2**63
+
+
+def describe_tracer(top: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the index that come from beside the events."""
+    identity = top.get("trace_id")
+    base = top.get("baseTimeNanoseconds")
+    keys = ("schemaVersion", *ROCM_VERSIONS, *CUDA_VERSIONS)
+    versions = {key: value for key in keys if _is_small(value := top.get(key))}
+    return {
+        "device": _device(top),
+        "gpus": _gpus(top.get("deviceProperties")),
+        "versions": {key: bounded(value) if isinstance(value, str) else value for key, value in versions.items()},
+        "flags": [key for key in FLAGS if top.get(key) in (1, True)],
+        "distributed": _place(top.get("distributedInfo")),
+        "traceId": bounded(identity) if isinstance(identity, str) else None,
+        "baseTimeNanoseconds": base if _is_whole(base) else None,
+    }
+
+
+def _device(top: Mapping[str, Any]) -> str:
+    """``rocm`` or ``cuda`` where a GPU tracer wrote its version or there is a GPU, else ``cpu``."""
+    if any(key in top for key in ROCM_VERSIONS):
+        return "rocm"
+    if any(key in top for key in CUDA_VERSIONS) or top.get("deviceProperties"):
+        return "cuda"
+    return "cpu"
+
+
+def _gpus(value: Any) -> dict[str, int]:
+    """Name -> devices; a driver that tells no name leaves it empty."""
+    devices = value if isinstance(value, list) else []
+    names = Counter(bounded(str(device.get("name", ""))) for device in devices if isinstance(device, dict))
+    return dict(sorted(names.most_common(MAX_GPU_NAMES)))
+
+
+def _place(value: Any) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    found = {name: value[key] for key, name in PLACE.items() if _is_small(value.get(key))}
+    return {name: bounded(item) if isinstance(item, str) else item for name, item in found.items()}
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST
+
+
+def _is_small(value: Any) -> bool:
+    """Text or a number that JSON knows."""
+    return isinstance(value, str) or _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
