@@ -1,0 +1,131 @@
+"""Model runner V2: vLLM's own managers and factories, one file for each of their keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from shapetrace_contract.tag import Shape
+from stand_ins import Hooked, Speculator, WorkerV2, config_of, wrapper_of
+
+MODEL = "ModelCudaGraphManager"
+
+
+def started(config: Any, loras: int = 0) -> WorkerV2:
+    worker = WorkerV2(config)
+    worker.loras = loras
+    wrapper_of(worker).init_device()
+    return worker
+
+
+def brought_up(worker: WorkerV2) -> None:
+    worker.model_runner.profile_cudagraph_memory()
+    worker.model_runner.initialize()
+    worker.compile_or_warm_up_model()
+
+
+def test_the_pass_that_measures_memory_is_left_alone_and_each_key_gives_one_file(hooked: Hooked) -> None:
+    hooked.register()
+    worker = started(config_of(), loras=2)
+    brought_up(worker)
+    manager = worker.model_runner.cudagraph_manager
+    keys = [desc for group in manager._capture_descs.values() for desc in group]
+    assert len(keys) == 2 * 3 * 2  # sizes x (0, 1, 2 adapters) x modes
+    captures = hooked.captures()
+    assert len(captures) == len(hooked.files()) == len(keys)
+    assert sorted(line["tag"] for line in captures) == sorted(hooked.planned())
+    assert len(set(hooked.planned())) == len(keys)
+    assert {line["epoch"] for line in captures} == {1}
+    assert [(line["error"], line["dirty"]) for line in captures] == [(None, [])] * len(captures)
+    begun = hooked.json("done.json")["captureBegin"]
+    assert begun["untagged"] == []
+    assert begun["all"] == begun["tagged"] == 6 * 3 + 6  # three pieces for a piecewise key
+    assert begun["measured"] == 6 * 3 + 2  # all keys in pieces and two whole ones, as vLLM samples them
+
+
+def test_each_file_holds_what_its_tag_says(hooked: Hooked) -> None:
+    hooked.register()
+    brought_up(started(config_of(), loras=2))
+    contents = hooked.contents()
+    for tag, found in contents.items():
+        shape = Shape.from_tag(tag)
+        assert str(shape.runner) == MODEL
+        assert found.tag == tag
+        assert found.own == [shape.size] * 3, tag  # three pieces; warm-ups are outside
+        assert found.adapters == 3 * int(shape.variants.get("activeloras", 0)), tag
+        assert found.uniform == ("uniformtokencount" in shape.variants), tag
+        assert sorted(found.spans) == sorted([tag, f"capture_{shape.size}_{shape.variants['mode']}"])
+    assert len(contents) == 12
+
+
+def test_witnesses_tell_rows_stream_graphs_and_that_the_manager_holds_the_key(hooked: Hooked) -> None:
+    hooked.register()
+    brought_up(started(config_of(sizes=(8,))))
+    by_mode = {line["shape"]["variants"]["mode"]: line["witnesses"] for line in hooked.captures()}
+    whole, pieces = by_mode["FULL"], by_mode["PIECEWISE"]
+    assert (whole["rows"], whole["forwards"], whole["streamCapture"], whole["graphs"], whole["keyKnown"]) == (
+        8,
+        1,
+        True,
+        1,
+        True,
+    )
+    assert (pieces["rows"], pieces["forwards"], pieces["streamCapture"], pieces["graphs"]) == (8, 1, False, 3)
+    assert pieces["keyKnown"] is True
+
+
+def test_the_parts_of_a_speculator_are_runners_of_their_own(hooked: Hooked) -> None:
+    hooked.register()
+    worker = started(config_of(mode="FULL_DECODE_ONLY", sizes=(4, 8)))
+    worker.model_runner.initialize()
+    worker.model_runner.speculator = Speculator(worker.model_runner)
+    worker.compile_or_warm_up_model()
+    contents = hooked.contents()
+    assert sorted({str(Shape.from_tag(tag).runner) for tag in contents}) == [
+        MODEL,
+        "Speculator.decode_cudagraph_manager",
+        "Speculator.prefill_cudagraph_manager",
+    ]
+    assert len(contents) == 3 * 2
+    for tag, found in contents.items():
+        shape = Shape.from_tag(tag)
+        products = {MODEL: 3, "Speculator.prefill_cudagraph_manager": 1}.get(str(shape.runner), 2)
+        assert found.own == [shape.size] * products, tag
+    assert [line["runner"] for line in hooked.lines("plan.jsonl")] == [
+        MODEL,
+        "Speculator.prefill_cudagraph_manager",
+        "Speculator.decode_cudagraph_manager",
+    ]
+
+
+def test_released_graphs_are_captured_again_as_the_next_epoch(hooked: Hooked) -> None:
+    hooked.register()
+    worker = started(config_of(mode="FULL", sizes=(8,)))
+    brought_up(worker)
+    worker.model_runner.cudagraph_manager.release_graphs()
+    worker.model_runner.capture_model()
+    assert [line["epoch"] for line in hooked.captures()] == [1, 2]
+    assert [line["tag"] for line in hooked.captures()] == hooked.planned()
+    assert hooked.json("done.json")["records"] == 2
+
+
+def test_an_engine_that_fails_in_a_capture_fails_as_without_us(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooked.register()
+    worker = started(config_of(mode="FULL", sizes=(8,)))
+    worker.model_runner.initialize()
+    calls: list[int] = []
+    forward = worker.model_runner.layers.forward
+
+    def fail_when_captured(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if torch.cuda.is_current_stream_capturing():
+            raise torch.OutOfMemoryError("no room")
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(worker.model_runner.layers, "forward", fail_when_captured)
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        worker.compile_or_warm_up_model()
+    (line,) = hooked.captures()
+    assert line["error"] == "the engine raised OutOfMemoryError: no room"
+    assert not (hooked.folder / "rank-00000" / "done.json").exists()
