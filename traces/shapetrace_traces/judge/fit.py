@@ -5,6 +5,11 @@ family: traces of one runner and variant set that differ in nothing but the size
 labels to its traces, the only one that can fit such a claim is the one that puts the rows in order, so nothing has to
 be searched: the labels are compared with that one assignment.
 
+The factor matters too: labels that all slipped by one (32 on what is 64, 16 on what is 32, ...) fit every product with
+a factor of two. So a label is proven only where a product has the very rows that it claims: the size, times the width
+that the runner's name tells (tokens a request). Products with other factors (gathered, sharded) support it beside such
+a one.
+
 What is deliberately not condemned: rows that were padded, rows that stop growing, products that exist at some sizes
 only, and anything that an operator with an exact fit contradicts.
 """
@@ -45,8 +50,8 @@ class Fit:
     evidence: str
     holds: int | None = None
     """The size that a contradicted trace really holds."""
-    is_below: bool = False
-    """The rows fit exactly, and are fewer than the size in every product."""
+    is_scaled: bool = False
+    """The rows fit exactly, with a factor that the label does not claim, in every product."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class _Alternative:
     moves: Mapping[str, int]
     calls: int
     explains_all: bool
+    factor: Fraction
 
 
 @dataclass
@@ -68,20 +74,25 @@ class _Evidence:
     alternatives: list[_Alternative] = field(default_factory=list)
 
 
-def fit_family(labels: Mapping[str, int], series: Iterable[Series]) -> dict[str, Fit]:
-    """The size support of each trace. ``labels`` maps trace -> size; traces that a series names must be among them."""
+def fit_family(labels: Mapping[str, int], series: Iterable[Series], width: int = 1) -> dict[str, Fit]:
+    """The size support of each trace. ``labels`` maps trace -> size; traces that a series names must be among them.
+
+    ``width`` is how many rows the label claims for each unit of its size.
+    """
     if len(set(labels.values())) < 2:
         return dict.fromkeys(labels, Fit("consistent", "the only size of its family"))
-    evidence = _gather(labels, series)
+    evidence = _gather(labels, series, width)
     accepted = _accepted(labels, evidence)
     moves = {trace: size for item in accepted for trace, size in item.moves.items()}
-    settled = {trace for item in accepted if item.explains_all for trace in item.series.rows}
-    return {trace: _judge(trace, size, evidence, accepted, moves, settled) for trace, size in labels.items()}
+    claimed = [item for item in accepted if item.explains_all and item.factor == width]
+    settled = {trace for item in claimed for trace in item.series.rows}
+    return {trace: _judge(trace, size, width, evidence, accepted, moves, settled) for trace, size in labels.items()}
 
 
 def _judge(
     trace: str,
     size: int,
+    width: int,
     evidence: _Evidence,
     accepted: Sequence[_Alternative],
     moves: Mapping[str, int],
@@ -101,15 +112,16 @@ def _judge(
     against = sum(item.calls for item in evidence.alternatives if trace in item.moves)
     if against >= calls:
         return Fit("consistent", "operators disagree: some fit the label, as many fit another size")
-    shown, factor = max(fits, key=lambda pair: (pair[1] >= 1, pair[0].calls, pair[0].name))
+    shown, factor = max(fits, key=lambda pair: (pair[1] == width, pair[0].calls, pair[0].name))
     more = f" and {len(fits) - 1} more" if len(fits) > 1 else ""
     claim = f"rows {shown.rows[trace]} = {factor} x {size} in {shown.name}{more}"
-    if factor < 1:  # rows may be sharded; a lost first size looks the same
-        return Fit("consistent", f"{claim}, and no product has as many rows as the size", is_below=True)
+    if factor != width:  # rows may be sharded or gathered; labels that slipped look the same
+        what = "the size" if width == 1 else f"{width} x the size"
+        return Fit("consistent", f"{claim}, and no product has {what} as rows", is_scaled=True)
     return Fit("proven", claim)
 
 
-def _gather(labels: Mapping[str, int], series: Iterable[Series]) -> _Evidence:
+def _gather(labels: Mapping[str, int], series: Iterable[Series], width: int) -> _Evidence:
     evidence = _Evidence()
     patterns: dict[tuple[object, ...], list[Series]] = {}
     for item in series:
@@ -130,19 +142,19 @@ def _gather(labels: Mapping[str, int], series: Iterable[Series]) -> _Evidence:
                     evidence.fits.setdefault(trace, []).append((item, factor))
         elif first.may_condemn:
             shown = max(group, key=lambda item: (item.calls, item.name))
-            found = _alternative(labels, shown, sum(item.calls for item in group))
+            found = _alternative(labels, shown, sum(item.calls for item in group), width)
             if found is not None:
                 evidence.alternatives.append(found)
     return evidence
 
 
-def _alternative(labels: Mapping[str, int], series: Series, calls: int) -> _Alternative | None:
+def _alternative(labels: Mapping[str, int], series: Series, calls: int, width: int) -> _Alternative | None:
     """The assignment that puts the rows in order, if it fits strictly better than the labels do."""
     rows = series.rows
     ordered = sorted(rows, key=lambda trace: (rows[trace], labels[trace], trace))
     assigned = dict(zip(ordered, sorted(labels[trace] for trace in rows), strict=True))
     moves = {trace: size for trace, size in assigned.items() if size != labels[trace]}
-    if not moves or _is_padded(labels, rows):
+    if not moves:
         return None
     ratios = {trace: Fraction(rows[trace], size) for trace, size in assigned.items()}
     factor, fitting = _most(ratios.values())
@@ -151,10 +163,13 @@ def _alternative(labels: Mapping[str, int], series: Series, calls: int) -> _Alte
     if any(ratios[trace] != factor for trace in moves):
         return None
     explains_all = fitting == len(rows)
+    # padding would explain the labels as they are, unless the rows in order are the very ones that were claimed
+    if _is_padded(labels, rows) and not (explains_all and factor == width):
+        return None
     anchored = fitting > len(moves)
     if not explains_all and not (anchored and fitting >= MIN_FIT_WITHOUT_ALL):
         return None
-    return _Alternative(series, moves, calls, explains_all)
+    return _Alternative(series, moves, calls, explains_all, factor)
 
 
 def _most(ratios: Iterable[Fraction]) -> tuple[Fraction, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from shapetrace_traces.judge.evidence import Trace
@@ -23,13 +24,17 @@ def judge_sizes(traces: Sequence[Trace]) -> dict[str, Fit]:
     for place in _grouped(traces, lambda trace: trace.place):
         for family in _grouped(place, lambda trace: trace.variants):
             found.update(_fit(family))
-        undecided = {trace.key for trace in place if found[trace.key].word == "consistent"}
+        undecided = {trace.key for trace in place if _is_undecided(found[trace.key])}
         if len(undecided) < 2 or len({trace.variants for trace in place}) < 2:
             continue
         together = {key: fit for key, fit in _fit(place).items() if fit.word == "contradicted"}
         if together.keys() <= undecided:  # an exact fit within a family is worth more than one across families
             found.update(together)
     return found
+
+
+def _is_undecided(fit: Fit) -> bool:
+    return fit.word == "consistent" and not fit.is_scaled
 
 
 def _grouped(traces: Iterable[Trace], by: Any) -> list[list[Trace]]:
@@ -41,9 +46,16 @@ def _grouped(traces: Iterable[Trace], by: Any) -> list[list[Trace]]:
 
 def _fit(traces: Sequence[Trace]) -> dict[str, Fit]:
     labels = {trace.key: trace.size for trace in traces}
-    products = fit_family(labels, build_series(traces))
-    forward = fit_family(labels, _forward(traces))
+    width = _claimed_rows(traces[0])
+    products = fit_family(labels, build_series(traces), width)
+    forward = fit_family(labels, _forward(traces), width)
     return {key: _weigh(fit, forward[key]) for key, fit in products.items()}
+
+
+def _claimed_rows(trace: Trace) -> int:
+    """How many rows a label claims for each unit of its size: a request has as many tokens as its runner is wide."""
+    label = trace.shape
+    return label.runner.width or 1 if label.unit == "bs" else 1
 
 
 def _weigh(products: Fit, forward: Fit) -> Fit:
@@ -52,11 +64,11 @@ def _weigh(products: Fit, forward: Fit) -> Fit:
     A record may be right while the trace beside it is another's: so the forward call proves nothing by itself and
     protects no label, but it speaks against one.
     """
-    if products.word == "proven" and forward.word == "contradicted":
+    if products.word == "proven" and (forward.word == "contradicted" or forward.is_scaled):
         return Fit("consistent", f"{products.evidence}, but {forward.evidence}")
     if products.word == "consistent" and forward.word == "contradicted":
         return forward
-    if products.is_below and forward.word == "proven":
+    if products.is_scaled and forward.word == "proven":
         return Fit("proven", f"{products.evidence}; {forward.evidence}")
     return products
 
@@ -92,6 +104,9 @@ def _tracks(name: str, by_trace: Mapping[str, Mapping[int, int]]) -> list[Series
     """
     if len(by_trace) < 2:
         return []
+    several = _factors(name, by_trace)
+    if several:
+        return several
     everywhere = set.intersection(*(set(rows) for rows in by_trace.values()))
     constant = {count: min(rows[count] for rows in by_trace.values()) for count in everywhere}
     left: dict[str, list[tuple[int, int]]] = {}
@@ -112,4 +127,19 @@ def _tracks(name: str, by_trace: Mapping[str, Mapping[int, int]]) -> list[Series
         return []  # experts: at some sizes nothing but the constant is left, so what is left elsewhere is chance
     return [
         Series(name, {key: rows for key, (rows, _) in most.items()}, min(calls for _, calls in most.values()), False)
+    ]
+
+
+def _factors(name: str, by_trace: Mapping[str, Mapping[int, int]]) -> list[Series]:
+    """The tracks of a product whose row counts stand in the same proportion in every trace: factors of one number.
+
+    Of few sizes, twice the smaller one may be the larger one, which is no constant then. No label is looked at.
+    """
+    left = {key: sorted(rows.items()) for key, rows in by_trace.items()}
+    patterns = {tuple(Fraction(count, rest[0][0]) for count, _ in rest) for rest in left.values()}
+    if len(patterns) != 1 or len(next(iter(patterns))) < 2:
+        return []
+    return [
+        Series(name, {key: rest[track][0] for key, rest in left.items()}, min(rest[track][1] for rest in left.values()))
+        for track in range(len(next(iter(patterns))))
     ]
