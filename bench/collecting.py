@@ -18,8 +18,11 @@ STOP_SECONDS = 30
 
 
 @contextlib.contextmanager
-def collector(work: Path, ranks: int = 1) -> Iterator[Path]:
-    """A collector of ``work/spool`` into the folder store ``work/store``; gives the attempt's folder in it."""
+def collector(work: Path, ranks: int = 1, python: str = sys.executable) -> Iterator[Path]:
+    """A collector of ``work/spool`` into the folder store ``work/store``; gives the attempt's folder in it.
+
+    ``python`` is an interpreter that has the collector; the benchmark's own may have an engine instead.
+    """
     spool, store = work / "spool", work / "store"
     spool.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -31,7 +34,7 @@ def collector(work: Path, ranks: int = 1) -> Iterator[Path]:
         names.ENV_LIMITS: Limits().to_env(),
         names.ENV_TERMINATION_LOG: str(work / "collector.termination.json"),
     }
-    command = [sys.executable, "-m", "shapetrace_collector", "--host", "127.0.0.1", "--port", "0"]
+    command = [python, "-m", "shapetrace_collector", "--host", "127.0.0.1", "--port", "0"]
     with (work / "collector.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
@@ -56,4 +59,6 @@ def _wait_until_it_serves(process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _clean(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith("SHAPETRACE_")}
+    kept = {name: value for name, value in environment.items() if not name.startswith("SHAPETRACE_")}
+    kept.pop("PYTHONPATH", None)  # the engine's
+    return kept
