@@ -246,3 +246,116 @@ def test_labels_that_all_slipped_are_not_proven(record: Callable[[Case], Recorde
     words = {word for word, _ in record(case).judged(content).values()}
     assert "contradicted" not in words, "no label of the family would be right"
     assert ("proven" in words) is case.slips_unseen
+
+
+# ---- variants
+
+
+def sampled(torch: Any, rows: Any, variants: Mapping[str, str]) -> Any:
+    """Greedy takes the largest, the other draws; a stream changes nothing that events show, nor does ``kernel``."""
+    logits = layers(torch, rows)
+    if variants.get("sampling") == "greedy":
+        return torch.argmax(logits, dim=-1)
+    return torch.multinomial(torch.softmax(logits, dim=-1), 1)
+
+
+SIZES = (2, 4, 8)
+AXES = {"sampling": ("greedy", "random"), "stream": ("0", "1"), "lora": ("lora", "nolora")}
+"""``lora`` as where its kernels bypass the dispatcher: no operator differs."""
+
+
+class Variants:
+    """Every size with every combination of the axes, recorded once, judged under any labels."""
+
+    def __init__(self, torch: Any, root: Path) -> None:
+        session = Session(root, RankId(0), CaptureSettings(stacks="None", roomWaitSeconds=0))
+        session.start({"test": "applied"})
+        self.shapes = [
+            Shape(Runner("Model"), "bs", size, dict(zip(AXES, values, strict=True)))
+            for size in reversed(SIZES)
+            for values in itertools.product(*AXES.values())
+        ]
+        for shape in self.shapes:
+            for _ in range(2):
+                sampled(torch, torch.ones(shape.size, HIDDEN), shape.variants)
+            with session.capture(shape, state=lambda lora=shape.variants["lora"]: {"lora": lora}) as capture:
+                step = capture.watch(sampled, lambda _, rows, __: rows.shape[0])
+                step(torch, torch.ones(shape.size, HIDDEN), shape.variants)
+        session.done()
+        self._by_tag = {
+            record["tag"]: (record, index_trace((folder(root) / record["file"]).read_bytes()))
+            for record in lines(folder(root) / "captures.jsonl")
+        }
+
+    def judged(self, content: Mapping[str, str], *, state: bool = True) -> dict[str, Any]:
+        """Tag -> verdict; ``content`` says what really ran where it is not the label, ``state`` whether the record has
+        the engine's own words."""
+        entries = []
+        for shape in self.shapes:
+            record, index = self._by_tag[content.get(shape.tag, shape.tag)]
+            relabelled = {**index, "metadata": {**index["metadata"], "tag": shape.tag}, "spans": [shape.tag]}
+            witnesses = record["witnesses"] if state else {**record["witnesses"], "engine": None}
+            entries.append({"key": shape.tag, "tag": shape.tag, "index": relabelled, "witnesses": witnesses})
+        found = judge([{"rank": 0, "traces": entries}], engine="command")
+        return {item.trace.tag: item for item in found.traces.values()}
+
+
+@pytest.fixture(scope="module")
+def variants(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Variants:
+    return Variants(torch, tmp_path_factory.mktemp("variants"))
+
+
+def exchanged(variants: Variants, axis: str, sizes: tuple[int, ...]) -> dict[str, str]:
+    """Both values of ``axis`` under each other's label, at these sizes."""
+    content = {}
+    for shape in variants.shapes:
+        if shape.size in sizes:
+            other = next(value for value in AXES[axis] if value != shape.variants[axis])
+            content[shape.tag] = Shape(shape.runner, shape.unit, shape.size, {**shape.variants, axis: other}).tag
+    return content
+
+
+def test_honest_variants_are_told_as_far_as_events_tell(variants: Variants) -> None:
+    found = variants.judged({})
+    assert {item.size for item in found.values()} == {"proven"}
+    for item in found.values():
+        assert item.variants == {"sampling": "distinct", "stream": "unproven", "lora": "unproven"}, item.evidence
+
+
+def test_a_swap_of_sampling_at_one_size_is_found(variants: Variants) -> None:
+    found = variants.judged(exchanged(variants, "sampling", (4,)))
+    wrong = {item.trace.size for item in found.values() if item.variants["sampling"] == "contradicted"}
+    assert wrong == {4}
+    assert all("sampling" in " ".join(item.holds) for item in found.values() if item.trace.size == 4)
+
+
+@pytest.mark.parametrize("axis", sorted(AXES))
+@pytest.mark.parametrize("sizes", [(2,), (4,), (2, 8), SIZES])
+@pytest.mark.parametrize("state", [False, True])
+def test_no_swapped_value_is_ever_proven(variants: Variants, axis: str, sizes: tuple[int, ...], state: bool) -> None:
+    found = variants.judged(exchanged(variants, axis, sizes), state=state)
+    for item in found.values():
+        assert item.variants[axis] != "proven"
+        if axis == "stream":
+            assert item.variants[axis] == "unproven", "nothing in the events can tell it"
+        if axis == "lora":
+            moved = item.trace.size in sizes
+            assert item.variants[axis] == ("contradicted" if state and moved else "unproven")
+
+
+def test_an_engine_s_own_words_speak_against_a_label_and_never_for_it(variants: Variants) -> None:
+    swapped = variants.judged(exchanged(variants, "lora", (4,)))
+    for item in swapped.values():
+        if item.trace.size == 4:
+            assert item.variants["lora"] == "contradicted"
+            assert "the engine's state at the capture" in " ".join(item.holds)
+    assert {item.variants["lora"] for item in variants.judged({}).values()} == {"unproven"}
+
+
+def test_sizes_that_changed_places_between_streams_are_found(variants: Variants) -> None:
+    """The events tell no stream from another, and yet they show that a size is under the wrong one."""
+    base = {"sampling": "greedy", "lora": "lora"}
+    one = next(s for s in variants.shapes if s.size == 2 and s.variants == {**base, "stream": "0"})
+    other = next(s for s in variants.shapes if s.size == 8 and s.variants == {**base, "stream": "1"})
+    found = variants.judged({one.tag: other.tag, other.tag: one.tag})
+    assert {tag for tag, item in found.items() if item.size == "contradicted"} == {one.tag, other.tag}

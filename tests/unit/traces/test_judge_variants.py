@@ -127,6 +127,15 @@ def test_equal_sequences_are_indistinct_not_contradicted() -> None:
     assert not any(item.duplicates for item in found.values())
 
 
+def test_a_difference_at_one_size_among_equal_ones_makes_nothing_distinct() -> None:
+    """The first capture of a process sets up what later ones find ready: that is no sign of a stream."""
+    entries = [entry(size, {"stream": str(stream)}, {}, sequence="same") for size in (1, 2, 4) for stream in (0, 1)]
+    entries[-2]["index"]["sequenceSha256"] = "set up, same"
+    assert words(judged(entries), "stream") == {"unproven"}
+    lone = [entry(4, {"mode": value}, {}, sequence=value) for value in ("full", "piece")]
+    assert words(judged(lone, ""), "mode") == {"distinct"}
+
+
 def test_a_variant_without_a_sibling_is_unproven() -> None:
     assert words(judged([entry(4, {"mode": "full"}, {})]), "mode") == {"unproven"}
 

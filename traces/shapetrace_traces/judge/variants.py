@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
@@ -65,6 +65,7 @@ def _by_sequence(axis: str, traces: Sequence[Trace]) -> dict[str, VariantFit]:
         for siblings in positions.values():
             for trace in siblings:
                 found[trace.key] = _among(axis, trace, [other for other in siblings if other is not trace])
+        found.update(_chance(axis, list(positions.values()), found))
         found.update(_traded(axis, list(positions.values()), found))
     return found
 
@@ -85,6 +86,38 @@ def _names(axis: str, traces: Sequence[Trace]) -> str:
     return ", ".join(sorted(other.shape.variants[axis] for other in traces))
 
 
+def _chance(axis: str, positions: Sequence[Sequence[Trace]], found: Mapping[str, VariantFit]) -> dict[str, VariantFit]:
+    """Two values whose sequences are equal at most positions and differ at a few.
+
+    What differs there is not the value: the first capture of a process sets things up that later ones find ready.
+    """
+    equal: Counter[tuple[str, str]] = Counter()
+    differing: dict[tuple[str, str], list[tuple[Trace, Trace]]] = defaultdict(list)
+    for siblings in positions:
+        for low, high in _pairs(axis, siblings):
+            values = (low.shape.variants[axis], high.shape.variants[axis])
+            if low.sequence == high.sequence:
+                equal[values] += 1
+            else:
+                differing[values].append((low, high))
+    changed: dict[str, VariantFit] = {}
+    for values, pairs in differing.items():
+        if equal[values] < len(pairs):
+            continue
+        for low, high in pairs:
+            for trace, other in ((low, high), (high, low)):
+                if found[trace.key].word == "distinct":
+                    text = f"operators differ from {axis} {other.shape.variants[axis]} here, and in few other traces"
+                    changed[trace.key] = VariantFit("unproven", text)
+    return changed
+
+
+def _pairs(axis: str, siblings: Sequence[Trace]) -> Iterable[tuple[Trace, Trace]]:
+    """Every two siblings with recorded operators, the lower value first."""
+    recorded = [trace for trace in siblings if trace.sequence is not None]
+    return combinations(sorted(recorded, key=lambda trace: trace.shape.variants[axis]), 2)
+
+
 def _traded(axis: str, positions: Sequence[Sequence[Trace]], found: Mapping[str, VariantFit]) -> dict[str, VariantFit]:
     """Two values whose sequences are exchanged at some positions (rank, size, epoch).
 
@@ -93,8 +126,7 @@ def _traded(axis: str, positions: Sequence[Sequence[Trace]], found: Mapping[str,
     """
     pairs: dict[Any, list[tuple[Trace, Trace]]] = defaultdict(list)
     for siblings in positions:
-        ordered = sorted(siblings, key=lambda trace: trace.shape.variants[axis])
-        for low, high in combinations(ordered, 2):
+        for low, high in _pairs(axis, siblings):
             if found[low.key].word == "distinct" and found[high.key].word == "distinct":
                 values = (low.shape.variants[axis], high.shape.variants[axis])
                 pairs[(values, frozenset((low.sequence, high.sequence)))].append((low, high))
