@@ -32,7 +32,7 @@ generate: venv ## write the CRD, its copy in the chart and the tables of docs
 	$(BIN)/python docs/generate.py
 
 ## ---- checks
-.PHONY: format lint test-unit test-s3 test-torch test-cluster test
+.PHONY: format lint test-unit test-s3 test-torch test-gpu test-cluster test-cluster-vllm test
 format: venv ## format and fix what can be fixed
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 lint: venv ## ruff, mypy --strict, import-linter, generated files, shell scripts, chart
@@ -50,9 +50,15 @@ test-s3: venv ## tests against a real S3 server of their own
 	$(BIN)/pytest tests/s3
 test-torch: venv venv-torch ## tests with torch: the engine, run-local
 	$(TORCH_VENV)/bin/pytest tests/torch tests/local
+GPU_RESULT ?=
+test-gpu: venv-torch ## what only an NVIDIA GPU can answer, under 5 minutes; without one it says so and fails with 77
+	$(TORCH_VENV)/bin/python tests/gpu/check_gpu.py $(GPU_RESULT)
 test-cluster: venv cluster-up ## tests on the real local cluster, faults included
-	$(BIN)/pytest tests/cluster -m "not disruptive" -n $(CLUSTER_WORKERS) --dist worksteal
+	$(BIN)/pytest tests/cluster --ignore=tests/cluster/vllm -m "not disruptive" -n $(CLUSTER_WORKERS) --dist worksteal
 	$(BIN)/pytest tests/cluster tests/demo -m disruptive
+test-cluster-vllm: venv cluster-up ## the real vLLM in a pod, on a CPU (its image is built once, 4 minutes and 5 GB)
+	@if [ "$$(uname -m)" = x86_64 ]; then $(CLUSTER) images vllm-stand-in; fi  # elsewhere the tests say why they skip
+	$(BIN)/pytest tests/cluster/vllm -n $(CLUSTER_WORKERS) --dist worksteal
 test: ## everything: lint, unit, S3, torch, cluster, demo
 	tests/run-all
 # Two runs at once on two cores: more would make conditions late that have to be shown within 30 s
