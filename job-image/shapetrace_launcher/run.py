@@ -133,7 +133,7 @@ class Launcher:
             sys.executable,
             free_port(),
             usable_cores(),
-            installed(self._engine.name),
+            *installed(self._engine.name),
             self._environment,
             self._settings.limits.activeDeadlineSeconds,
             self._fetched,

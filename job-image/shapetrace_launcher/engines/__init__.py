@@ -41,6 +41,8 @@ class Context:
     """A free port of this pod."""
     cores: int
     """CPUs that this container may use, at least 1."""
+    distribution: str = ""
+    """The name under which the engine is installed in this Python."""
     version: str | None = None
     """Version of the engine in this Python; empty if it does not tell, None if the engine is not there."""
     environment: Mapping[str, str] = field(default_factory=dict)

