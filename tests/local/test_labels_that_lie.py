@@ -87,3 +87,68 @@ def test_a_swap_is_mislabelled_and_it_is_said_what_the_trace_holds(
     assert any(said in reason for reason in found["reasons"]), found["reasons"]
     assert len(found["traces"]) == 12, "all that was captured is kept and listed"
     assert "Mislabelled" in out + err
+
+
+MODEL = """
+import torch
+
+class Model:
+    def __init__(self, made):
+        self.weight = torch.ones(16, 16)
+        self.rows = torch.ones(max(made.sizes), 16)
+
+    def inputs(self, size):
+        return (self.rows[:size],)
+
+    def forward(self, rows, *, variants):
+        logits = torch.mm(torch.mm(rows, self.weight), self.weight)
+        if variants["sampling"] == "greedy":
+            return torch.argmax(logits, dim=-1)
+        return torch.multinomial(torch.softmax(logits, dim=-1), 1)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("axis", "verdict", "word"),
+    [
+        pytest.param("sampling", "Mislabelled", "contradicted", id="greedy, which other sizes show"),
+        pytest.param("stream", "Complete", "unproven", id="stream, which no event shows"),
+    ],
+)
+def test_a_swap_on_an_axis_of_a_model_of_one_s_own_is_found_where_events_show_it_and_never_proven(
+    run_local: Callable[..., Any], tmp_path: Path, axis: str, verdict: str, word: str
+) -> None:
+    one = {"size": 2, "sampling": "greedy", "stream": "0"}
+    other = {**one, axis: {"sampling": "random", "stream": "1"}[axis]}
+    spec = {
+        "engine": {"name": "torch", "args": ["--model", "model_that_is_swapped:Model"]},
+        "capture": {
+            "targets": [
+                {
+                    "runner": "decode",
+                    "sizes": [1, 2, 4],
+                    "variants": [
+                        {"axis": "sampling", "values": ["greedy", "random"]},
+                        {"axis": "stream", "values": ["0", "1"]},
+                    ],
+                }
+            ]
+        },
+        "accelerator": {"vendor": "none"},
+        "storage": {"s3": {"bucket": "not-used"}},
+    }
+    python = lying_python(tmp_path / "python", [one, other])
+    next((tmp_path / "python").glob("lib/python*/site-packages")).joinpath("model_that_is_swapped.py").write_text(MODEL)
+    _, _, err = run_local(spec, "--python", str(python)).end()
+    found = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert found["verdict"] == verdict, err
+    assert len(found["traces"]) == 12
+    swapped = [
+        trace
+        for trace in found["traces"]
+        if trace["shape"]["size"] == 2 and {**trace["shape"]["variants"], "size": 2} in (one, other)
+    ]
+    assert [trace["support"]["variants"][axis] for trace in swapped] == [word, word]
+    assert all(trace["support"]["variants"][axis] != "proven" for trace in found["traces"])
+    assert {trace["support"]["size"] for trace in found["traces"]} == {"proven"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapetrace_contract.tag import Runner, Shape
 from shapetrace_traces.judge import TraceVerdict, judge
-from shapetrace_traces.judge.markers import MARKERS, MarkerTable, table_name
+from shapetrace_traces.judge.markers import MARKERS, NO_MARKERS, MarkerTable, table_name
 
 OPERATORS = {
     "dense": {"aten::softmax": 2},
@@ -103,6 +104,20 @@ def test_without_markers_the_minority_that_changed_places_is_found(swapped: set[
             assert item.variants == {"attention": "distinct"}
 
 
+def test_traces_of_other_variants_tell_which_of_two_exchanged_labels_is_wrong() -> None:
+    """With one other trace a stream it is one word against another; the streams together decide."""
+    entries = []
+    for size, stream in itertools.product((2, 4), "01"):
+        for value in ("dense", "sparse"):
+            swapped = (size, stream) == (2, "0")
+            really = {"dense": "sparse", "sparse": "dense"}[value] if swapped else value
+            entries.append(entry(size, {"attention": value, "stream": stream}, {}, sequence=really))
+    found = judged(entries, "")
+    wrong = {tag for tag, item in found.items() if item.variants["attention"] == "contradicted"}
+    assert wrong == {f"0 DecodeRunner__bs_2__attention-{value}__stream-0" for value in ("dense", "sparse")}
+    assert words(found, "stream") == {"unproven"}
+
+
 def test_as_many_swapped_as_not_leave_nobody_distinct() -> None:
     entries = family(rank=0) + family(
         {(size, value): other for size in (1, 2, 4) for value, other in (("dense", "sparse"), ("sparse", "dense"))}, 1
@@ -172,6 +187,17 @@ def test_every_marker_names_its_source_and_at_most_one_value_of_an_axis_holds() 
             for content in OPERATORS.values():
                 operators = {"aten::mm": 1, **content}
                 assert sum(marker.holds(operators, True) for marker in table.markers if marker.axis == axis) <= 1
+
+
+def test_an_axis_that_has_no_honest_marker_says_why_and_has_none() -> None:
+    for (engine, axis), why in NO_MARKERS.items():
+        assert why
+        assert axis not in {marker.axis for marker in MARKERS.get(engine, ())}
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_operators_of_the_stand_in_engine_mark_nothing_of_another(engine: str) -> None:
+    assert words(judged(family({(2, "dense"): "sparse"}), engine)) <= {"distinct", "unproven"}
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,23 @@ MARKERS: dict[str, tuple[Marker, ...]] = {
 """Engine -> markers. An engine, or a model of the user's, that is not here has none: its variants are told apart by
 their operator sequences."""
 
+NO_MARKERS: dict[tuple[str, str], str] = {
+    ("sglang", "attention"): (
+        "both values run the top-k; dense leaves out the indexer's logits (0.5.23, srt/layers/attention/dsa/"
+        "dsa_indexer.py, _forward_cuda_k_only), and those are a Triton kernel of aiter, no operator"
+    ),
+    ("sglang", "lora"): (
+        "Triton kernels called without the dispatcher (0.5.23, srt/lora/backend); the one operator, sglang::"
+        "fused_moe_lora, is for experts only"
+    ),
+    ("sglang", "stream"): "the same operators on another stream",
+    ("vllm", "lora"): (
+        "vllm::lora_shrink and vllm::lora_expand are called with and without LoRA, and return early by a flag "
+        "(0.32.0, lora/ops/triton_ops/lora_shrink_op.py, no_lora_flag_cpu)"
+    ),
+}
+"""(engine, axis) that were looked at and have no operator that is honest, and why."""
+
 
 def table_name(engine: str, arguments: Sequence[str]) -> str:
     """The name under which the markers of this engine are known; empty where they do not speak for its model.

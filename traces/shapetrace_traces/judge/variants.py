@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
@@ -50,24 +50,28 @@ def _shown(marker: Marker, operators: Mapping[str, int]) -> str:
     return ", ".join([*called[:1], *(f"no {name}" for name in marker.absent)])
 
 
-def _context(axis: str, trace: Trace) -> tuple[Any, ...]:
-    """Where the values of ``axis`` are compared: the same but for rank, size and epoch."""
-    others = tuple(pair for pair in trace.variants if pair[0] != axis)
-    return (str(trace.shape.runner), trace.shape.unit, trace.stage, others)
-
-
 def _by_sequence(axis: str, traces: Sequence[Trace]) -> dict[str, VariantFit]:
-    contexts: dict[Any, dict[Any, list[Trace]]] = defaultdict(lambda: defaultdict(list))
-    for trace in traces:
-        contexts[_context(axis, trace)][(trace.rank, trace.size, trace.epoch)].append(trace)
+    """Runner by runner. Siblings are alike but for ``axis``; the exchange of two values is voted on by all siblings of
+    the runner, whatever their other variants, rank, size and epoch."""
     found: dict[str, VariantFit] = {}
-    for positions in contexts.values():
-        for siblings in positions.values():
-            for trace in siblings:
-                found[trace.key] = _among(axis, trace, [other for other in siblings if other is not trace])
-        found.update(_chance(axis, list(positions.values()), found))
-        found.update(_traded(axis, list(positions.values()), found))
+    for of_runner in _grouped(traces, lambda trace: (str(trace.shape.runner), trace.shape.unit, trace.stage)):
+        everywhere: list[list[Trace]] = []
+        for context in _grouped(of_runner, lambda trace: [pair for pair in trace.variants if pair[0] != axis]):
+            positions = _grouped(context, lambda trace: (trace.rank, trace.size, trace.epoch))
+            for siblings in positions:
+                for trace in siblings:
+                    found[trace.key] = _among(axis, trace, [other for other in siblings if other is not trace])
+            found.update(_chance(axis, positions, found))
+            everywhere += positions
+        found.update(_traded(axis, everywhere, found))
     return found
+
+
+def _grouped(traces: Iterable[Trace], by: Callable[[Trace], Any]) -> list[list[Trace]]:
+    groups: dict[str, list[Trace]] = defaultdict(list)
+    for trace in traces:
+        groups[repr(by(trace))].append(trace)
+    return list(groups.values())
 
 
 def _among(axis: str, trace: Trace, siblings: Sequence[Trace]) -> VariantFit:
@@ -119,7 +123,7 @@ def _pairs(axis: str, siblings: Sequence[Trace]) -> Iterable[tuple[Trace, Trace]
 
 
 def _traded(axis: str, positions: Sequence[Sequence[Trace]], found: Mapping[str, VariantFit]) -> dict[str, VariantFit]:
-    """Two values whose sequences are exchanged at some positions (rank, size, epoch).
+    """Two values whose sequences are exchanged at some positions (rank, size, epoch, other variants).
 
     Most positions decide; the others hold each other's value. Where as many say so as say otherwise nobody knows which
     label is right, so none is distinct.
