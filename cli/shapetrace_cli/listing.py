@@ -71,6 +71,14 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Untagged:
+    """A place that captured graphs and that no hook covers."""
+
+    caller: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Listing:
     """What the commands need of a manifest."""
 
@@ -82,6 +90,7 @@ class Listing:
     rank_verdicts: Mapping[int, str]
     traces: tuple[Trace, ...]
     lost: tuple[Lost, ...] = ()
+    untagged: tuple[Untagged, ...] = ()
     reasons: tuple[str, ...] = ()
     failure: str = ""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -122,6 +131,7 @@ def _listing(value: dict[str, Any]) -> Listing:
         rank_verdicts=verdicts,
         traces=traces,
         lost=tuple(_lost(entry) for entry in _list(value, "lost")),
+        untagged=tuple(_untagged(entry) for entry in _list(value, "untagged") if isinstance(entry, dict)),
         reasons=tuple(plain(reason, 300) for reason in _list(value, "reasons")),
         failure=_failure(value.get("failure")),
         raw=value,
@@ -195,6 +205,12 @@ def _lost(entry: Any) -> Lost:
         plain(entry.get("tag") or "?", 200),
         plain(entry.get("error") or entry.get("reason") or "not captured", 200),
     )
+
+
+def _untagged(entry: dict[str, Any]) -> Untagged:
+    ranks = entry.get("ranks")
+    whole = [item for item in ranks if isinstance(item, int) and not isinstance(item, bool)] if ranks else []
+    return Untagged(plain(entry.get("caller") or "?", 200), tuple(whole))
 
 
 def _failure(value: Any) -> str:

@@ -130,12 +130,19 @@ def summary(listing: Listing) -> str:
 
 
 def notes(listing: Listing, limit: int = 10) -> list[str]:
-    """What a person has to know beside the table: the first cause, reasons, what was lost; at most ``limit`` each."""
+    """What a person has to know beside the table: the first cause, reasons, losses, places without a hook.
+
+    At most ``limit`` each.
+    """
     lines = [f"first cause: {listing.failure}"] if listing.failure else []
     lost = [
         f"lost{'' if item.rank is None else f' on rank {item.rank}'}: {item.tag}: {item.error}" for item in listing.lost
     ]
-    for items, what in ((list(listing.reasons), "reasons"), (lost, "lost traces")):
+    outside = [
+        f"no hook covers {item.caller}" + (f" (rank {', '.join(map(str, item.ranks[:8]))})" if item.ranks else "")
+        for item in listing.untagged
+    ]
+    for items, what in ((list(listing.reasons), "reasons"), (lost, "lost traces"), (outside, "places")):
         lines += items[:limit]
         if len(items) > limit:
             lines.append(f"... and {len(items) - limit} more {what}")
@@ -152,6 +159,7 @@ def as_json(listing: Listing) -> dict[str, object]:
         "ranks": [{"rank": rank, "verdict": listing.rank_verdicts.get(rank)} for rank in listing.ranks],
         "traces": [_trace_json(trace) for trace in listing.traces],
         "lost": [{"rank": item.rank, "tag": item.tag, "error": item.error} for item in listing.lost],
+        "untagged": [{"caller": item.caller, "ranks": list(item.ranks)} for item in listing.untagged],
         "reasons": list(listing.reasons),
         "failure": listing.failure or None,
     }

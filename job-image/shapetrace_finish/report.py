@@ -8,10 +8,13 @@ from typing import Any
 from shapetrace_contract import VERSION
 from shapetrace_contract.message import MAX_MESSAGE_RANKS, MAX_TERMINATION_BYTES, rank_row, shorten
 from shapetrace_contract.reasons import Verdict
+from shapetrace_traces.judge.verdicts import uncovered
 from shapetrace_traces.manifest import Manifest, ManifestRank
 
 MAX_EAGER_CHARACTERS = 200
 """Of the first rank's reason; each rank's own is in the manifest."""
+MAX_UNTAGGED_CHARACTERS = 200
+"""How many places, and the first; all are in the manifest."""
 
 
 def report(manifest: Manifest, uri: str, sha256: str) -> str:
@@ -43,6 +46,9 @@ def _text(manifest: Manifest, uri: str, sha256: str, failure: dict[str, Any] | N
     eager = next((item.eager for item in manifest.ranks if item.eager), None)
     if manifest.verdict is Verdict.EAGER and eager is not None:
         value["eager"] = shorten(eager, MAX_EAGER_CHARACTERS)
+    if manifest.untagged:
+        callers = [item.caller for item in manifest.untagged]
+        value["untagged"] = shorten(uncovered(callers), MAX_UNTAGGED_CHARACTERS)
     rest = len(manifest.ranks) - len(rows)
     body = {**value, "ranks": rows} if not rest else {**value, "ranks": rows, "rest": rest}
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from shapetrace_api.status import ConditionStatus, ConditionType, Failure, Phase
+from shapetrace_contract.message import shorten
 from shapetrace_contract.reasons import Reason, Verdict
 
 from shapetrace_operator import conditions
@@ -12,8 +13,11 @@ from shapetrace_operator.decide.model import Draft
 from shapetrace_operator.objects import Object
 
 
-def end(draft: Draft, good: bool, eager: str = "") -> None:
-    """Succeeded or Failed, and Finished either way. ``eager``: why a run without graphs has none."""
+def end(draft: Draft, good: bool, eager: str = "", untagged: str = "") -> None:
+    """Succeeded or Failed, and Finished either way.
+
+    ``eager``: why a run without graphs has none. ``untagged``: of what a good run is not complete.
+    """
     status = draft.status
     verdict = str(status.verdict) if status.verdict else None
     reason = status.failure.reason if status.failure else verdict or conditions.ENDED
@@ -22,6 +26,7 @@ def end(draft: Draft, good: bool, eager: str = "") -> None:
         reason, message = verdict or Reason.DONE.value, ""
         if status.verdict is Verdict.EAGER:
             message = f"no graphs were captured: {eager}" if eager else "no graphs were captured"
+        message = shorten("; ".join(text for text in (message, untagged) if text))
     status.phase = Phase.SUCCEEDED if good else Phase.FAILED
     draft.condition(ConditionType.SUCCEEDED, ConditionStatus.TRUE if good else ConditionStatus.FALSE, reason, message)
     draft.condition(ConditionType.FINISHED, ConditionStatus.TRUE, status.phase.value)

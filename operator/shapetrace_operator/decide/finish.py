@@ -40,6 +40,8 @@ class Result:
     """Ranks that are not named are Complete."""
     eager: str = ""
     """Why there are no graphs, where the verdict is Eager."""
+    untagged: str = ""
+    """Places that captured graphs outside the hooks, in words."""
     reason: Reason | None = None
     """Without a manifest: why."""
     message: str = ""
@@ -124,7 +126,7 @@ def parse(text: str) -> Result | None:
     try:
         value = json.loads(text)
         rows = [_row(row) for row in value.get("ranks") or []]
-        digest, failure, eager = str(value["sha256"]), value.get("failure"), value.get("eager")
+        digest, failure = str(value["sha256"]), value.get("failure")
         uri = shorten(str(value["uri"]), 1024)
         if not re.fullmatch("[0-9a-f]{64}", digest) or not uri or not (failure is None or isinstance(failure, dict)):
             return None
@@ -135,10 +137,15 @@ def parse(text: str) -> Result | None:
             failure=failure,
             ranks={row["rank"]: row for row in rows},
             rest=bool(value.get("rest")),
-            eager=shorten(eager) if isinstance(eager, str) else "",
+            eager=_words(value.get("eager")),
+            untagged=_words(value.get("untagged")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _words(value: Any) -> str:
+    return shorten(value) if isinstance(value, str) else ""
 
 
 def _row(row: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from shapetrace_cli import table
-from shapetrace_cli.listing import Listing, Lost, read_listing
+from shapetrace_cli.listing import Listing, Lost, Untagged, read_listing
 
 
 @pytest.fixture
@@ -56,6 +56,16 @@ def test_without_a_terminal_the_table_is_aligned_text(listing: Listing) -> None:
     assert lines[6] == "profiling/demo attempt 1: Complete, 8/8 traces, 2 ranks"
     assert lines[7] == "lost on rank 1: DecodeRunner__bs_4: spool full"
     assert "\x1b" not in stream.getvalue()
+
+
+def test_places_that_no_hook_covers_are_named_with_their_ranks(listing: Listing) -> None:
+    places = tuple(Untagged(f"engine/lazy.py:{number} capture", (0, 1)) for number in range(12))
+    shown = table.notes(replace(listing, untagged=places))
+    assert shown[0] == "no hook covers engine/lazy.py:0 capture (rank 0, 1)"
+    assert (len(shown), shown[-1]) == (11, "... and 2 more places")
+    assert table.as_json(replace(listing, untagged=places[:1]))["untagged"] == [
+        {"caller": "engine/lazy.py:0 capture", "ranks": [0, 1]}
+    ]
 
 
 def test_on_a_terminal_the_same_cells_are_there(listing: Listing) -> None:

@@ -338,6 +338,27 @@ def test_why_a_run_is_eager_is_in_the_message_of_the_finish(attempt: Any) -> Non
     assert attempt.message["failure"] is None
 
 
+def test_places_that_no_hook_covers_are_in_manifest_and_message(attempt: Any) -> None:
+    begun = {"all": 14, "tagged": 12, "untagged": ["engine/lazy.py:300 capture", "é" * 4000]}
+    both_ranks(attempt)
+    assert finish(attempt) == 0
+    assert "untagged" not in attempt.message
+    (attempt.folder / keys.MANIFEST).unlink()
+    part = json.loads(attempt.store.get(keys.part_key(1)))
+    part["done"]["captureBegin"] = begun
+    (attempt.folder / keys.part_key(1)).unlink()
+    attempt.store.put(keys.part_key(1), json.dumps(part).encode())
+    assert finish(attempt) == 0
+    assert attempt.message["verdict"] == "Complete"
+    said = "2 places captured graphs that no hook covers, first engine/lazy.py:300 capture"
+    assert attempt.message["untagged"] == said
+    assert said in attempt.manifest.reasons
+    assert [(item.caller[:27], item.ranks) for item in attempt.manifest.untagged] == [
+        ("engine/lazy.py:300 capture", [1]),
+        ("é" * 27, [1]),
+    ]
+
+
 def test_only_an_eager_run_has_a_reason_for_it(attempt: Any) -> None:
     attempt.engine = EngineSettings(name="torch", parallelism={"tensor": 1})
     attempt.put_rank(0)

@@ -247,6 +247,15 @@ def test_sites_that_no_hook_covers_are_listed_and_complete_says_of_what() -> Non
     assert "no hook covers, first engine/lazy.py:300" in found.reasons[0]
 
 
+def test_graphs_whose_caller_nobody_noted_are_not_passed_over() -> None:
+    done = {"records": 4, "ok": True, "captureBegin": {"all": 7, "tagged": 4, "untagged": []}}
+    found = judge([part(done=done)])
+    assert found.verdict is Verdict.COMPLETE
+    assert found.reasons == ("1 place captured graphs that no hook covers, first a caller that was not noted",)
+    covered = {"records": 4, "ok": True, "captureBegin": {"all": 4, "tagged": 4, "untagged": []}}
+    assert judge([part(done=covered)]).reasons == ()
+
+
 def test_what_was_declared_and_not_planned_is_told_with_the_engine_s_reason() -> None:
     plan = part()["plan"]
     plan[0]["notPlanned"] = [{"shape": shape(512).to_json(), "reason": "above max_num_seqs"}]

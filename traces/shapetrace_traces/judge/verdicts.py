@@ -12,11 +12,12 @@ from shapetrace_traces.judge.evidence import Trace, read_trace
 from shapetrace_traces.judge.fit import Fit
 from shapetrace_traces.judge.identity import find_duplicates, find_mismatch
 from shapetrace_traces.judge.markers import MarkerTable
-from shapetrace_traces.judge.ranks import RankVerdict, TraceVerdict, bounded, entries, judge_rank
+from shapetrace_traces.judge.ranks import RankVerdict, TraceVerdict, bounded, entries, judge_rank, number
 from shapetrace_traces.judge.size import judge_sizes
 from shapetrace_traces.judge.variants import VariantFit, judge_variants
 
 MAX_RUN_REASONS = 100
+UNKNOWN_CALLER = "a caller that was not noted"
 _ORDER = list(Verdict)
 
 
@@ -63,11 +64,12 @@ def judge(parts: Sequence[Mapping[str, Any]], *, engine: str = "", ranks: Iterab
         for item in entries(line, "notPlanned")
     )
     overall = min((item.verdict for item in verdicts), key=_ORDER.index, default=Verdict.PARTIAL)
-    reasons = [text for item in verdicts for text in item.reasons] + [text for item in verdicts for text in item.notes]
+    reasons = [text for item in verdicts for text in item.reasons]
     if not verdicts:
         reasons.append("no rank left a part or a trace")
     if untagged:
-        reasons.append(f"{len(untagged)} places captured graphs that no hook covers, first {untagged[0]['caller']}")
+        reasons.append(uncovered([str(item["caller"]) for item in untagged]))
+    reasons += [text for item in verdicts for text in item.notes]
     return Verdicts(
         verdict=overall,
         ranks=tuple(verdicts),
@@ -77,6 +79,12 @@ def judge(parts: Sequence[Mapping[str, Any]], *, engine: str = "", ranks: Iterab
         not_planned=tuple(not_planned),
         unproven=tuple(sorted(key for key, item in judged.items() if not item.is_proven)),
     )
+
+
+def uncovered(callers: Sequence[str]) -> str:
+    """What a Complete run is not complete of: places that capture graphs outside the hooks."""
+    places = "1 place" if len(callers) == 1 else f"{len(callers)} places"
+    return f"{places} captured graphs that no hook covers, first {callers[0]}"
 
 
 def _is_asked(part: Mapping[str, Any]) -> bool:
@@ -146,8 +154,12 @@ def _verdict(
 def _untagged(part: Mapping[str, Any]) -> list[str]:
     done = part.get("done")
     counted = done.get("captureBegin") if isinstance(done, Mapping) else None
-    callers = counted.get("untagged") if isinstance(counted, Mapping) else None
-    return [str(caller)[:200] for caller in callers[:32]] if isinstance(callers, list) else []
+    if not isinstance(counted, Mapping):
+        return []
+    callers = counted.get("untagged")
+    named = [str(caller)[:200] for caller in callers[:32]] if isinstance(callers, list) else []
+    # nobody noted where, and yet there were more graphs than captures of ours
+    return named or ([UNKNOWN_CALLER] if number(counted.get("all")) > number(counted.get("tagged")) else [])
 
 
 def _merged(items: Iterable[tuple[int, dict[str, Any]]]) -> list[Mapping[str, Any]]:
