@@ -296,6 +296,36 @@ def test_the_engine_s_own_state_is_a_witness() -> None:
     assert found.traces["k"].variants == {"lora": "contradicted"}
 
 
+@pytest.mark.parametrize(
+    ("witnesses", "said"),
+    [
+        ({"keyKnown": False}, "is dirty: the engine does not know the shape afterwards"),
+        ({"forwards": 2}, "is dirty: the forward ran 2 times"),
+    ],
+)
+def test_a_record_that_speaks_against_its_trace_makes_it_dirty_and_proves_nothing(
+    witnesses: dict[str, Any], said: str
+) -> None:
+    traces = [*(entry(size) for size in (1, 2, 4)), entry(8, witnesses=witnesses)]
+    found = judge([part(traces=traces)])
+    assert one(found).verdict is Verdict.PARTIAL
+    assert f"rank 0: DecodeRunner__bs_8 {said}" in found.reasons
+    assert {item.trace.size: item.size for item in found.traces.values()} == {
+        1: "proven", 2: "proven", 4: "proven", 8: "unproven",
+    }  # fmt: skip
+
+
+def test_a_record_that_agrees_in_everything_proves_nothing_by_itself() -> None:
+    traces = []
+    for size in SIZES:
+        label = Shape(Runner("DecodeRunner"), "bs", size, {"lora": "lora"})
+        witnesses = {"keyKnown": True, "forwards": 1, "rows": size, "engine": {"lora": "lora"}, "width": 1}
+        index = {"error": None, "operators": {"aten::add": 1}, "sequenceSha256": "same"}
+        traces.append({"key": label.tag, "tag": label.tag, "bytes": 1, "index": index, "witnesses": witnesses})
+    found = judge([part(traces=traces)])
+    assert {(item.size, item.variants["lora"]) for item in found.traces.values()} == {("consistent", "unproven")}
+
+
 @pytest.mark.parametrize("same", [{"rawSha256": "aa"}, {"index": {"traceId": "679F"}}])
 def test_one_recording_under_two_names_is_a_duplicate(same: dict[str, Any]) -> None:
     quiet = {"metadata": None, "spans": []}
