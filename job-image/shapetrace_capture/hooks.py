@@ -6,10 +6,11 @@ callable that must be called once, and whatever else goes wrong, the engine sees
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -96,13 +97,20 @@ def wrap(module: ModuleType, path: str, around: Hook) -> str:
 
 
 def is_hooked(function: Any) -> bool:
-    """Whether a hook of ours is somewhere in the chain of wrappers of ``function``."""
+    """Whether a hook of ours is somewhere in the chain of wrappers of ``function``: a wrapper itself, or what a wrapper
+    of SGLang's ``HookRegistry`` calls."""
     seen = 0
     while function is not None and seen < 32:  # a chain of wrappers is short; a loop would be a fault of others
-        if hasattr(function, _MARK):
+        if hasattr(function, _MARK) or any(hasattr(value, _MARK) for value in _closed_over(function)):
             return True
         function, seen = getattr(function, "__wrapped__", None), seen + 1
     return False
+
+
+def _closed_over(function: Any) -> Iterator[Any]:
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # an empty cell
+            yield cell.cell_contents
 
 
 class AfterImport(MetaPathFinder):

@@ -237,9 +237,10 @@ def engine_state(around: Mapping[str, Any]) -> dict[str, str]:
             value = getattr(mode, name)() if hasattr(mode, name) else None
             if value is not None:
                 state[axis] = str(value)
-    sampling = around.get("sampling_info")
-    if getattr(sampling, "is_all_greedy", False):
-        state["greedy"] = "greedy"
+    if "EAGLEDraftCudaGraphRunner" in class_names(around.get("self")):
+        sampling = getattr(around.get("forward_batch"), "sampling_info", None)
+        if getattr(sampling, "is_all_greedy", False):
+            state["greedy"] = "greedy"
     return state
 
 
