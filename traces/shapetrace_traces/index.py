@@ -127,7 +127,8 @@ def _index(walk: Walk, fold: Fold, by_window: bool) -> dict[str, Any]:
     names = fold.spans.names()
     index["spans"], left["spans"] = _spans(names, own)
     left["spans"] += fold.spans.too_many
-    index["profilerSteps"] = sorted({int(found[1]) for name in names if (found := _STEP.fullmatch(name))})[:MAX_SPANS]
+    steps = sorted({int(found[1]) for name in names if (found := _STEP.fullmatch(name))})
+    index["profilerSteps"], left["profilerSteps"] = steps[:MAX_SPANS], max(0, len(steps) - MAX_SPANS)
     if fold.calls.too_many or (own is not None and scope is None and fold.spans.too_many):
         # which calls belong to the scope is not known, so nothing is said of them
         left["operators"] = max(1, fold.calls.too_many)

@@ -51,7 +51,7 @@ def _device(top: Mapping[str, Any]) -> str:
 
 
 def _gpus(value: Any) -> dict[str, int]:
-    """Name -> devices; a driver that tells no name leaves it empty."""
+    """Name -> devices, of the most frequent names; a driver that tells no name leaves it empty."""
     devices = value if isinstance(value, list) else []
     names = Counter(bounded(str(device.get("name", ""))) for device in devices if isinstance(device, dict))
     return dict(sorted(names.most_common(MAX_GPU_NAMES)))

@@ -158,7 +158,8 @@ class Walk:
             raise UnreadableTraceError("the JSON is nested too deep") from None
         except ValueError as error:
             where = f"between the bytes {self._text.offset - len(value)} and {self._text.offset}"
-            raise UnreadableTraceError(f"not JSON: {error}, {where}, after {self.events} events") from None
+            what = getattr(error, "msg", error)  # without a line and column of this piece of the text
+            raise UnreadableTraceError(f"not JSON: {what}, {where}, after {self.events} events") from None
         self.is_lenient = True
         return found
 
