@@ -83,8 +83,8 @@ def trace_index_page() -> str:
         "",
         "A trace is read once, while it is compressed, in constant memory; this is what is kept of it. It travels in "
         "the line of `uploaded.jsonl` and in the part. Only `X` (complete) events are looked into; times are floats in "
-        "the trace's own unit, microseconds. Anything that is not one whole trace (truncated, damaged, another encoding) "
-        "gives `error` and no numbers. Of a key that an object has twice the first counts.",
+        "the trace's own unit, microseconds. Anything that is not one whole trace (truncated, damaged, in another "
+        "encoding) gives `error` and no numbers. Of a key that an object has twice the first counts.",
         "",
         f"Where a combined file is split by capture window, `windows[]` also has {own}, each of the window.",
         "",
