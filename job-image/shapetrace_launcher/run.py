@@ -37,6 +37,8 @@ POLL_SECONDS = 0.2
 END_SECONDS = 30.0
 """How long an engine whose ranks are all done may take to end, by itself or told to, and so to free its devices in
 order."""
+TELL_SECONDS = 5.0
+"""How often an engine that serves is told to end meanwhile."""
 TERM_SECONDS = 10.0
 """Between SIGTERM and SIGKILL, at the most."""
 
@@ -215,15 +217,22 @@ class Launcher:
             self._note(cause)
         elif cause.reason is Reason.DONE:
             self._note(cause)
-            if self._serves.forever:
-                self._processes.terminate_heads()
-            self._processes.wait_until(lambda: not self._processes.alive or self._terminated, END_SECONDS)
+            self._wait_for_end()
             self._processes.end(min(TERM_SECONDS, self._settings.limits.disruptionGraceSeconds / 4))
         else:
             # stopped, so that no record can follow stopped.json, which readers take for the end of the records
             self._processes.signal(signal.SIGSTOP)
             self._note(cause)
             self._processes.end(0)
+
+    def _wait_for_end(self) -> None:
+        """Until the engine has ended, or its time to do so is over. One that serves is told to, again and again: what
+        handles the signal while the engine still starts may be caught by the code that it interrupts."""
+        limit = self._clock() + END_SECONDS
+        while self._processes.alive and not self._terminated and self._clock() < limit:
+            if self._serves.forever:
+                self._processes.terminate_heads()
+            self._processes.wait_until(lambda: not self._processes.alive or self._terminated, TELL_SECONDS)
 
     def _note(self, cause: Cause) -> None:
         try:

@@ -68,9 +68,9 @@ SERVERS = {"sglang": "sglang/launch_server.py", "vllm": "vllm/entrypoints/cli/ma
 FAST = """
 import os, sys, time
 from shapetrace_launcher.__main__ import main
-sys.exit(main(os.environ, lambda: 60 * time.monotonic()))
+sys.exit(main(os.environ, lambda: float(sys.argv[1]) * time.monotonic()))
 """
-"""A launcher for which a second is a minute."""
+"""A launcher whose clock runs as many times as fast as its argument says."""
 
 
 class Launched:
@@ -87,7 +87,7 @@ class Launched:
         settings: Mapping[str, Any] | None = None,
         variables: Mapping[str, str] | None = None,
         hub: str = "",
-        fast: bool = False,
+        fast: int = 1,
         **limits: int,
     ) -> None:
         """``version`` installs a stand-in of the engine; ``hub`` is the content of a stand-in for huggingface_hub."""
@@ -116,7 +116,7 @@ class Launched:
             **(variables or {}),
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-c", FAST] if fast else [sys.executable, "-m", "shapetrace_launcher"],
+            [sys.executable, "-c", FAST, str(fast)] if fast > 1 else [sys.executable, "-m", "shapetrace_launcher"],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -100,7 +100,7 @@ def test_an_image_without_the_hubs_library_says_what_else_can_be_done(tmp_path: 
 
 
 def test_a_download_that_would_leave_no_time_for_captures_is_given_up(tmp_path: Path) -> None:
-    with launched(tmp_path, HANGING, fast=True, activeDeadlineSeconds=120, uploadTimeoutSeconds=0) as run:
+    with launched(tmp_path, HANGING, fast=60, activeDeadlineSeconds=120, uploadTimeoutSeconds=0) as run:
         code, message = run.end()
     assert (code, message["reason"]) == (50, "EngineFailed")
     assert "more than 96 s, 80% of activeDeadlineSeconds" in message["message"]
