@@ -10,7 +10,7 @@ CLUSTER := tests/localcluster/cluster
 SOURCES := crds operator job-image traces cli
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ## ---- environment
 .PHONY: venv venv-torch requirements
@@ -56,10 +56,10 @@ test-gpu: venv-torch ## what only an NVIDIA GPU can answer, under 5 minutes; wit
 test-cluster: venv cluster-up ## tests on the real local cluster, faults included
 	$(BIN)/pytest tests/cluster --ignore=tests/cluster/vllm -m "not disruptive" -n $(CLUSTER_WORKERS) --dist worksteal
 	$(BIN)/pytest tests/cluster tests/demo -m disruptive
-test-cluster-vllm: venv cluster-up ## the real vLLM in a pod, on a CPU (its image is built once, 4 minutes and 5 GB)
+test-cluster-vllm: venv cluster-up ## the real vLLM in a pod, on a CPU (its image is built once, 4 minutes and 4 GB)
 	@if [ "$$(uname -m)" = x86_64 ]; then $(CLUSTER) images vllm-stand-in; fi  # elsewhere the tests say why they skip
 	$(BIN)/pytest tests/cluster/vllm -n $(CLUSTER_WORKERS) --dist worksteal
-test: ## everything: lint, unit, S3, torch, cluster, demo
+test: ## everything: lint, unit, S3, torch, cluster, demo, vLLM in a pod
 	tests/run-all
 # Two runs at once on two cores: more would make conditions late that have to be shown within 30 s
 CLUSTER_WORKERS ?= 2
