@@ -36,6 +36,7 @@ OWN_FRAMES = frozenset(
         ("device.py", "is_capturing"),
         ("graphs.py", "_note"),
         ("graphs.py", "capture_begin"),
+        ("session.py", "<lambda>"),  # is a capture open?
         ("window.py", "open"),
         ("window.py", "close"),
     }

@@ -23,7 +23,7 @@ from shapetrace_capture.adapters.vllm.adapter import Adapter
 from shapetrace_capture.process import Process
 from shapetrace_contract import names, spool
 from shapetrace_contract.settings import CaptureSettings
-from vllm.compilation import cuda_graph
+from vllm.compilation import cuda_graph, monitor
 from vllm.compilation.cuda_graph import CUDAGraphWrapper
 from vllm.config import CompilationConfig, CompilationMode, LoRAConfig, VllmConfig
 from vllm.config.compilation import CUDAGraphMode
@@ -105,6 +105,7 @@ def install_gpu(monkeypatch: pytest.MonkeyPatch) -> type[FakeGraph]:
         monkeypatch.setattr(module, "prepare_inputs_to_capture", prepare_inputs)
     monkeypatch.setattr(cudagraph_utils, "_init_minimal_kv_cache_for_profiling", lambda runner: runner.initialize())
     monkeypatch.setattr(cudagraph_utils, "_teardown_profiling_state", forget_manager)
+    monkeypatch.setattr(monitor, "cudagraph_capturing_enabled", True)  # as in a process that has just started
     monkeypatch.setattr(cuda_graph, "weak_ref_tensors", lambda tensors: tensors)
     monkeypatch.setattr(cuda_graph, "current_stream", lambda: None)
     monkeypatch.setattr(cudagraph_utils, "current_stream", lambda: None)
@@ -357,6 +358,8 @@ class Hooked:
         self.process: Any = None
 
     def register(self, **settings: Any) -> None:
+        """Without stacks, unless a test asks for them: they take seconds."""
+        settings = {"stacks": "None", **settings}
         environment = {names.ENV_SPOOL: str(self.folder), CaptureSettings.ENV: CaptureSettings(**settings).to_env()}
         self.process = Process(self.folder, environment, "vllm")
         Adapter(self.process).install()
@@ -393,6 +396,7 @@ class Contents:
         events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
         self.spans = [event["name"] for event in events if event.get("cat") == "user_annotation"]
         operators = [event for event in events if event.get("cat") == "cpu_op"]
+        self.frames = [event["name"] for event in events if event.get("cat") == "python_function"]
         self.names = Counter(event["name"] for event in operators)
         products = [event["args"]["Input Dims"] for event in operators if event["name"] == "aten::mm"]
         self.own = [left[0] for left, right in (dims[:2] for dims in products) if right == [HIDDEN, WIDE]]
@@ -402,3 +406,9 @@ class Contents:
     @property
     def uniform(self) -> bool:
         return self.names["aten::sigmoid"] > 0 and self.names["aten::tanh"] == 0
+
+
+def ours(frames: list[str]) -> set[tuple[str, str]]:
+    """(file, function) of the frames of our package; a frame is ``path(line): function``."""
+    parts = [frame.partition("): ") for frame in frames if "shapetrace_capture/" in frame]
+    return {(Path(place.rpartition("(")[0]).name, function) for place, _, function in parts}

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from shapetrace_capture import window
+from shapetrace_capture.adapters.vllm import windows
 from shapetrace_contract.tag import Shape
-from stand_ins import Hooked, WorkerV1, config_of, wrapper_of
+from stand_ins import Hooked, WorkerV1, config_of, ours, wrapper_of
 from vllm.compilation.cuda_graph import CUDAGraphWrapper
 from vllm.config.compilation import CUDAGraphMode
 from vllm.forward_context import BatchDescriptor
@@ -218,3 +220,13 @@ def test_the_model_is_vllms_own_again_afterwards(hooked: Hooked) -> None:
     brought_up(worker)
     assert worker.model_runner.model is model
     assert model.runnable is runnable
+
+
+def test_with_stacks_the_only_frames_of_ours_are_the_hooks_own(hooked: Hooked) -> None:
+    hooked.register(stacks="All")
+    brought_up(started(config_of(sizes=(8,))))
+    contents = hooked.contents()
+    assert len(contents) == 2
+    for tag, found in contents.items():
+        assert any("vllm/" in frame for frame in found.frames), tag
+        assert ours(found.frames) <= window.OWN_FRAMES | windows.OWN_FRAMES, tag

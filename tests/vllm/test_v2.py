@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from shapetrace_capture import window
+from shapetrace_capture.adapters.vllm import windows
 from shapetrace_contract.tag import Shape
-from stand_ins import Hooked, Speculator, WorkerV2, config_of, wrapper_of
+from stand_ins import Hooked, Speculator, WorkerV2, config_of, ours, wrapper_of
 
 MODEL = "ModelCudaGraphManager"
 
@@ -129,3 +131,13 @@ def test_an_engine_that_fails_in_a_capture_fails_as_without_us(hooked: Hooked, m
     (line,) = hooked.captures()
     assert line["error"] == "the engine raised OutOfMemoryError: no room"
     assert not (hooked.folder / "rank-00000" / "done.json").exists()
+
+
+def test_with_stacks_the_only_frames_of_ours_are_the_hooks_own(hooked: Hooked) -> None:
+    hooked.register(stacks="All")
+    brought_up(started(config_of(sizes=(8,))))
+    contents = hooked.contents()
+    assert len(contents) == 2
+    for tag, found in contents.items():
+        assert any("vllm/" in frame for frame in found.frames), tag
+        assert ours(found.frames) <= window.OWN_FRAMES | windows.OWN_FRAMES, tag

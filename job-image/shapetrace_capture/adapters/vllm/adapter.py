@@ -67,6 +67,14 @@ class Adapter:
             raise RuntimeError("vLLM captures before its worker's device was initialised")
         return self._session
 
+    def _fault(self, what: str, error: BaseException) -> None:
+        """Note it at once: whatever failed may be what would have written it down later."""
+        self._process.fault(what, error)
+        if self._session is None:
+            self._process.write()
+        else:
+            self._session.write_process()
+
     # ---- hooks applied
 
     def install(self) -> None:
@@ -77,7 +85,7 @@ class Adapter:
         AfterImport({WRAPPER_MODULE: self._hook_wrapper}).install()
 
     def _hook_wrapper(self, module: ModuleType) -> None:
-        around = guarded(self._target, self._init_device, self._process.fault)
+        around = guarded(self._target, self._init_device, self._fault)
         self._process.hooks[self._target] = wrap(module, WRAPPER, around)
         self._process.write()
 
@@ -120,7 +128,7 @@ class Adapter:
             return target, APPLIED  # by an earlier engine in this process
         if name == "_warmup_and_capture" and "profiler" not in inspect.signature(function).parameters:
             return target, NO_PROFILER
-        around = guarded(target, hook, self._process.fault)
+        around = guarded(target, hook, self._fault)
         return target, wrap(sys.modules[defining.__module__], f"{defining.__qualname__}.{name}", around)
 
     # ---- start and end

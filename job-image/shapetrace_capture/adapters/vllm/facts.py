@@ -38,7 +38,7 @@ def eager_reason(worker: Any) -> str | None:
     """Why this worker captures no graphs, by the user's or the platform's choice; None if it does."""
     if getattr(getattr(worker, "device", None), "type", "") == "cpu":
         return "the CPU platform of vLLM captures no graphs"
-    if worker.vllm_config.model_config.enforce_eager:
+    if getattr(worker.vllm_config.model_config, "enforce_eager", False):
         return "enforce_eager is set"
     mode = worker.vllm_config.compilation_config.cudagraph_mode
     return "compilation_config.cudagraph_mode is NONE" if mode is None or mode.name == "NONE" else None

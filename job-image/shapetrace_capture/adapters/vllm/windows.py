@@ -11,6 +11,15 @@ from shapetrace_capture.adapters.vllm.keys import Keys
 from shapetrace_capture.capture import Capture, NoCapture
 from shapetrace_capture.session import Session
 
+OWN_FRAMES = frozenset(
+    {("hooks.py", name) for name in ("hooked", "around", "__call__")}
+    | {("adapter.py", name) for name in ("_warm_up", "_capture_model", "_capture_v1", "_capture_v2")}
+    | {("windows.py", name) for name in ("__call__", "__enter__", "__exit__", "run", "_whole", "close", "<lambda>")}
+    | {("facts.py", name) for name in ("rows", "rows_of")}
+)
+"""(file, function) of ours that may stand in a trace of vLLM's, beside :data:`shapetrace_capture.window.OWN_FRAMES`:
+the hooks below which vLLM captures, and the watched forward."""
+
 Fault = Callable[[str, BaseException], None]
 
 
