@@ -158,7 +158,7 @@ CASES = [
     Case("one size", plain, sizes=(8,), honest="consistent"),
     Case(
         "padded to 8", padded, sizes=(1, 2, 8, 16, 32), honest="consistent",
-        hidden=((1, 2), (1, 8), (2, 8), (1, 16), (2, 16), (1, 32), (2, 32)),
+        hidden=((1, 2), (1, 8), (2, 8)),
     ),
 ]  # fmt: skip
 
@@ -226,7 +226,8 @@ def test_every_swap_that_events_show_is_found_and_no_other_label_is_condemned(
             continue
         assert condemned.keys() == {one, other}, (one, other, found)
         assert condemned[one].startswith(f"size {other} (")
-        assert condemned[other].startswith(f"size {one} (")
+        padding = case.step is padded and one < 8  # which of those with as many rows it is, nothing tells
+        assert condemned[other].startswith("size at most 8 (" if padding else f"size {one} (")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if len(case.sizes) > 2], ids=lambda case: case.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -260,6 +261,45 @@ def test_a_swap_among_unpadded_sizes_is_found_though_the_small_ones_are_padded()
     content = {1: 1, 2: 2, 4: 4, 8: 8, 16: 32, 32: 16, 64: 64}
     found = holds([entry(shape(label), index([padded(1, 8)], size)) for label, size in content.items()])
     assert found.keys() == {"DecodeRunner__bs_16", "DecodeRunner__bs_32"}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(1, 64), min_size=3, max_size=10, unique=True),
+    st.sampled_from([2, 4, 8, 16]),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_under_padding_only_labels_that_moved_are_condemned_and_what_is_said_of_them_is_true(
+    sizes: list[int], multiple: int, width: int, data: st.DataObject
+) -> None:
+    one, two = data.draw(st.lists(st.sampled_from(sizes), min_size=2, max_size=2, unique=True))
+    content = {**{size: size for size in sizes}, one: two, two: one}
+    found = holds(
+        [entry(shape(label, width), index([padded(width, multiple)], size)) for label, size in content.items()]
+    )
+    assert found.keys() <= {shape(one, width).tag, shape(two, width).tag}
+    for label in (one, two):
+        said = found.get(shape(label, width).tag, "")
+        most = re.match(r"size at most (\d+) \(", said)
+        assert not said or said.startswith(f"size {content[label]} (") or (most and content[label] <= int(most[1]))
+
+
+def test_a_swap_between_rows_that_padding_made_equal_and_others_is_found() -> None:
+    content = {1: 1, 2: 2, 4: 16, 8: 8, 16: 4, 32: 32}
+    found = holds([entry(shape(label), index([padded(1, 8)], size)) for label, size in content.items()])
+    assert found == {
+        "DecodeRunner__bs_4": "size 16 (aten::mm 8x7 rows 16)",
+        "DecodeRunner__bs_16": "size at most 8 (aten::mm 8x7 rows 8)",
+    }
+
+
+def test_what_padding_leaves_vague_does_not_blur_what_another_product_says() -> None:
+    products = [exact(1, calls=1), padded(1, 2, operator="aten::addmm")]
+    content = {1: 6, 6: 1, 2: 2, 3: 3, 4: 4}
+    found = holds([entry(shape(label), index(products, size)) for label, size in content.items()])
+    assert found[shape(6).tag].startswith("size 1 (")
+    assert found[shape(1).tag].startswith("size 6 (")
 
 
 def test_a_small_size_padded_beyond_larger_ones_is_not_condemned() -> None:

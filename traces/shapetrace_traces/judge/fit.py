@@ -48,8 +48,8 @@ class Fit:
 
     word: Word
     evidence: str
-    holds: int | None = None
-    """The size that a contradicted trace really holds."""
+    holds: str | None = None
+    """The size that a contradicted trace really holds: ``8``, or ``at most 8`` where padding hides which."""
     is_scaled: bool = False
     """The rows fit exactly, with a factor that the label does not claim, in every product."""
 
@@ -59,10 +59,12 @@ class _Alternative:
     """An assignment of the family's labels that fits a series better than its labels do."""
 
     series: Series
-    moves: Mapping[str, int]
+    moves: Mapping[str, str]
+    """Trace -> what it holds instead."""
     calls: int
     explains_all: bool
     factor: Fraction
+    is_padded: bool = False
 
 
 @dataclass
@@ -95,7 +97,7 @@ def _judge(
     width: int,
     evidence: _Evidence,
     accepted: Sequence[_Alternative],
-    moves: Mapping[str, int],
+    moves: Mapping[str, str],
     settled: set[str],
 ) -> Fit:
     if trace in moves:
@@ -142,7 +144,8 @@ def _gather(labels: Mapping[str, int], series: Iterable[Series], width: int) -> 
                     evidence.fits.setdefault(trace, []).append((item, factor))
         elif first.may_condemn:
             shown = max(group, key=lambda item: (item.calls, item.name))
-            found = _alternative(labels, shown, sum(item.calls for item in group), width)
+            calls = sum(item.calls for item in group)
+            found = _alternative(labels, shown, calls, width) or _padded_alternative(labels, shown, calls, width)
             if found is not None:
                 evidence.alternatives.append(found)
     return evidence
@@ -169,7 +172,32 @@ def _alternative(labels: Mapping[str, int], series: Series, calls: int, width: i
     anchored = fitting > len(moves)
     if not explains_all and not (anchored and fitting >= MIN_FIT_WITHOUT_ALL):
         return None
-    return _Alternative(series, moves, calls, explains_all, factor)
+    return _Alternative(series, {trace: str(size) for trace, size in moves.items()}, calls, explains_all, factor)
+
+
+def _padded_alternative(labels: Mapping[str, int], series: Series, calls: int, width: int) -> _Alternative | None:
+    """The same where rows are padded: several sizes have equal rows, and a trace that is not among them stands out.
+
+    A label that claims more rows than its trace has is wrong if, with the rows in order, no label does, and enough
+    groups of equal rows have a size that needs no padding: neither padding nor rows that stop growing look like that.
+    """
+    rows = series.rows
+    if all(rows[trace] >= width * labels[trace] for trace in rows):
+        return None
+    left = sorted(labels[trace] for trace in rows)
+    moves: dict[str, str] = {}
+    exact = 0
+    for count in sorted(set(rows.values())):
+        group = [trace for trace in rows if rows[trace] == count]
+        sizes, left = left[: len(group)], left[len(group) :]
+        if width * sizes[-1] > count:
+            return None
+        exact += width * sizes[-1] == count
+        holds = str(sizes[0]) if sizes[0] == sizes[-1] else f"at most {sizes[-1]}"
+        moves.update({trace: holds for trace in group if labels[trace] not in sizes})
+    if exact < MIN_FIT_WITHOUT_ALL:
+        return None
+    return _Alternative(series, moves, calls, False, Fraction(width), is_padded=True)
 
 
 def _most(ratios: Iterable[Fraction]) -> tuple[Fraction, int]:
@@ -189,11 +217,15 @@ def _is_padded(labels: Mapping[str, int], rows: Mapping[str, int]) -> bool:
 
 
 def _accepted(labels: Mapping[str, int], evidence: _Evidence) -> list[_Alternative]:
-    """The alternatives that no operator speaks against and that agree with each other."""
+    """The alternatives that no operator speaks against and that agree with each other.
+
+    What padding leaves vague is asked only where nothing says it exactly.
+    """
     open_ones = [item for item in evidence.alternatives if not any(trace in evidence.fits for trace in item.moves)]
-    sizes: dict[str, set[int]] = {}
+    open_ones = [item for item in open_ones if not item.is_padded] or open_ones
+    sizes: dict[str, set[str]] = {}
     for item in open_ones:
         for trace in item.series.rows:
             if trace in item.moves or item.explains_all:
-                sizes.setdefault(trace, set()).add(item.moves.get(trace, labels[trace]))
+                sizes.setdefault(trace, set()).add(item.moves.get(trace, str(labels[trace])))
     return [item for item in open_ones if all(len(sizes[trace]) == 1 for trace in item.moves)]
