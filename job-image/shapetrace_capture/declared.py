@@ -43,23 +43,6 @@ def declared_plans(targets: Iterable[Mapping[str, Any]]) -> list[tuple[Runner, s
     return plans
 
 
-def unplanned(
-    targets: Iterable[Mapping[str, Any]], runner: str, planned: Mapping[str, Collection[int]], *, is_first: bool
-) -> list[tuple[Shape, str]]:
-    """The sizes that targets name and that the engine did not plan, each with the reason. ``planned`` are the sizes of
-    ``runner`` by unit; a target that names no runner is held against the ``is_first`` of a process."""
-    found = []
-    for target in targets:
-        named, unit = target.get("runner"), str(target.get("unit") or "bs")
-        if named != runner and not (named is None and is_first):
-            continue
-        sizes = planned.get(unit, ())
-        reason = f"{runner} plans {', '.join(map(str, sorted(sizes))) or 'no size'} ({unit})"
-        missing = sorted(set(target.get("sizes") or ()) - set(sizes))
-        found += [(Shape(Runner.parse(runner), unit, size), reason) for size in missing]
-    return found
-
-
 def unplanned_shapes(
     targets: Iterable[Mapping[str, Any]], runner: Runner, unit: str, planned: Collection[Shape], names: Collection[str]
 ) -> list[tuple[Shape, str]]:

@@ -189,13 +189,13 @@ def test_a_recapture_is_the_next_epoch(hooked: Hooked) -> None:
 
 
 def test_declared_sizes_that_vllm_does_not_plan_are_told(hooked: Hooked) -> None:
-    hooked.register(targets=[{"unit": "tok", "sizes": [8, 512]}])
+    hooked.register(targets=[{"runner": "decode", "unit": "tok", "sizes": [8, 512]}])
     brought_up(started(config_of(mode="FULL", sizes=(4, 8))))
     (line,) = hooked.lines("plan.jsonl")
     assert line["notPlanned"] == [
         {
             "shape": {"runner": RUNNER, "unit": "tok", "size": 512, "variants": {}},
-            "reason": f"{RUNNER} plans 4, 8 (tok)",
+            "reason": f"{RUNNER} plans the sizes 4, 8 (tok)",
         }
     ]
 

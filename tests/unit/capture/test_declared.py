@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shapetrace_capture.declared import declared_plans, default_runner, unplanned
+from shapetrace_capture.declared import declared_plans, default_runner, product, unplanned_shapes
+from shapetrace_contract.tag import Runner
 
 TARGET = {
     "runner": "decode",
@@ -33,11 +34,15 @@ def test_the_runner_is_the_one_that_all_targets_name() -> None:
     assert default_runner([{"sizes": [1]}]) == "Script"
 
 
-def test_what_targets_name_and_the_engine_does_not_plan_is_told_with_the_reason() -> None:
-    targets = [{"unit": "tok", "sizes": [4, 8]}, {"runner": "Draft", "unit": "tok", "sizes": [2]}]
-    planned = {"tok": {8, 16}}
-    assert [(shape.tag, reason) for shape, reason in unplanned(targets, "Main", planned, is_first=True)] == [
-        ("Main__tok_4", "Main plans 8, 16 (tok)")
-    ]
-    assert unplanned(targets, "Main", planned, is_first=False) == []
-    assert [shape.tag for shape, _ in unplanned(targets, "Draft", {}, is_first=False)] == ["Draft__tok_2"]
+def test_what_a_runner_does_not_plan_is_told_with_the_reason() -> None:
+    runner = Runner("DecodeRunner")
+    lora = [{"axis": "lora", "values": ["lora", "nolora"]}]
+    planned = product(runner, "bs", [4, 8], [{"axis": "lora", "values": ["lora"]}])
+    targets = [{"runner": "decode", "sizes": [8, 2], "variants": lora}, {"runner": "prefill", "sizes": [1]}]
+    found = unplanned_shapes(targets, runner, "bs", planned, {"decode"})
+    assert {shape.tag: reason for shape, reason in found} == {
+        "DecodeRunner__bs_8__lora-nolora": "DecodeRunner plans at this size: lora lora",
+        "DecodeRunner__bs_2__lora-lora": "DecodeRunner plans the sizes 4, 8 (bs)",
+        "DecodeRunner__bs_2__lora-nolora": "DecodeRunner plans the sizes 4, 8 (bs)",
+    }
+    assert unplanned_shapes(targets, runner, "tok", planned, {"other"}) == []

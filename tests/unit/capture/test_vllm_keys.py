@@ -120,8 +120,3 @@ def test_descriptors_of_two_classes_agree_where_both_speak() -> None:
     assert agree(First(8, None), Second(Mode.FULL, 8, 4))
     assert not agree(First(8, 8), Second(Mode.FULL, 8, 4))
     assert not agree(First(4), Second(Mode.PIECEWISE, 8, None))
-
-
-def test_a_key_for_any_number_of_requests_has_as_many_as_tokens() -> None:
-    keys = Keys(RUNNER, "tok", [(First(8, 2), "FULL"), (First(16), "PIECEWISE")])
-    assert keys.sizes() == {"tok": {8, 16}, "bs": {2, 16}}

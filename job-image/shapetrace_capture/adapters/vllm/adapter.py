@@ -26,7 +26,7 @@ from shapetrace_capture.adapters.vllm.facts import (
 )
 from shapetrace_capture.adapters.vllm.keys import Keys
 from shapetrace_capture.adapters.vllm.windows import FactoryV2, ProfilerV1, measuring
-from shapetrace_capture.declared import unplanned
+from shapetrace_capture.declared import unplanned_shapes
 from shapetrace_capture.hooks import APPLIED, MISSING, AfterImport, Hook, exists, guarded, is_hooked, wrap
 from shapetrace_capture.process import Process
 from shapetrace_capture.session import Session
@@ -173,7 +173,9 @@ class Adapter:
         if keys.alike:
             self._process.fault(f"the plan of {runner}", f"keys that no axis tells apart: {keys.alike}")
         if descriptors:
-            left = unplanned(self.session.targets, str(runner), keys.sizes(), is_first=is_first)
+            # one list of sizes is for all graphs, whatever runner a target names: the model's own comes first
+            targets = [{**target, "runner": ""} for target in self.session.targets] if is_first else []
+            left = unplanned_shapes(targets, runner, UNIT, keys.shapes, {""})
             self.session.plan(runner, UNIT, keys.shapes, left)
         return keys
 

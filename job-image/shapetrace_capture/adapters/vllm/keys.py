@@ -102,14 +102,3 @@ class Keys:
     def alike(self) -> list[str]:
         """Tags that more than one key would get; empty unless two values of a field are spelled alike."""
         return [tag for tag, count in Counter(shape.tag for shape in self.shapes).items() if count > 1]
-
-    def sizes(self) -> dict[str, set[int]]:
-        """Unit -> sizes: requests too, because people think in them. A key for any number of requests is one for as
-        many as it has tokens."""
-        found: dict[str, set[int]] = {"tok": set(), "bs": set()}
-        for descriptor, _ in self._keys:
-            fields = fields_of(descriptor)
-            tokens = fields[SIZE][0]
-            found["tok"].add(tokens)
-            found["bs"].add(fields.get(REQUESTS, (None, None))[0] or tokens)
-        return found
