@@ -6,6 +6,7 @@ The model is random and tiny; what is real is vLLM's start: its processes, its p
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import platform
@@ -111,10 +112,7 @@ def test_vllm_on_a_cpu_succeeds_eager_and_says_why(
     assert all(version.startswith("0.32.0") for *_, version in engines), engines
     assert all(set(entry["hooks"].values()) == {"applied"} for entry in said["ranks"]), said["ranks"]
     log = stored["logs/pod-0/engine.log.gz"].decode()
-    assert log.count("Starting to load model /models/tiny-llama") >= 1, "vLLM's own lines"
-    assert "shapetrace_launcher: exit 0" not in log or log.index("Starting to load") < log.index(
-        "shapetrace_launcher: exit"
-    )
+    assert "Starting to load model /models/tiny-llama" in log, "vLLM's own lines"
 
     # the engine's container has the token by reference; nobody else, and no object, has it
     pod = cluster.list("pods", namespace, "shapetrace.dev/role=capture")[0]
@@ -127,8 +125,6 @@ def test_vllm_on_a_cpu_succeeds_eager_and_says_why(
 
 def store_secret(cluster: Cluster, namespace: str) -> bytes:
     """The secret key with which the run writes to its bucket."""
-    import base64
-
     secret = cluster.get("secret", "shapetrace-s3", namespace) or {}
     return base64.b64decode(secret["data"]["AWS_SECRET_ACCESS_KEY"])
 
