@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
-import inspect
 import sys
 import weakref
 from collections.abc import Mapping
@@ -59,6 +58,18 @@ OTHER_BACKENDS = "sglang.srt.hardware_backend"
 """Those of other vendors: hooked when they are imported, because they import their vendor's libraries."""
 METHOD = "capture_one"
 
+OWN_FRAMES = frozenset(
+    {("hooks.py", name) for name in ("around", "__call__")}
+    | {("adapter.py", name) for name in ("_capture_all", "_capture_one", "<lambda>")}
+    | {
+        ("warmups.py", name)
+        for name in ("watched_forward", "_before_forward", "chained_hook", "_before_hook", "_open", "end")
+    }
+    | {("facts.py", "rows_of")}
+)
+"""(file, function) of ours that may stand in a trace of SGLang's, beside :data:`shapetrace_capture.window.OWN_FRAMES`:
+the hooks below which SGLang captures, and the watched forward."""
+
 REGISTERED = "registered"
 BUSY = "profilerBusy: SGLang's own profiler is on during captures; remove --enable-profile-cuda-graph"
 ADVICE = "remove --enable-profile-cuda-graph, and whatever else profiles while SGLang starts"
@@ -86,6 +97,7 @@ class Adapter:
         """The runners whose ``capture`` is running; of several the last one captures."""
         self._is_inside = False
         self._is_over = False
+        """The scheduler serves. What is captured from then on (a change of roles) is not recorded."""
 
     # ---- hooks
 
@@ -131,10 +143,9 @@ class Adapter:
             states[target] = MISSING if method is None else APPLIED if is_hooked(method) else unapplied
         return {**states, **self._others}
 
-    def _init_model_runner(self, original: Hook, model_runner: Any, *args: Any, **kwargs: Any) -> Any:
+    def _init_model_runner(self, original: Any, model_runner: Any, *args: Any, **kwargs: Any) -> Any:
         if self._session is None:
-            signature = inspect.signature(type(model_runner).__init__)
-            self._start(_Given(signature.bind(model_runner, *args, **kwargs).arguments))
+            self._start(_Given(original.signature.bind(model_runner, *args, **kwargs).arguments))
         return original(model_runner, *args, **kwargs)
 
     def _start(self, source: Any) -> Session:
@@ -177,10 +188,10 @@ class Adapter:
         finally:
             self._capturing.pop()
 
-    def _capture_one(self, original: Hook, backend: Any, *args: Any, **kwargs: Any) -> Any:
+    def _capture_one(self, original: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:
         if self._is_over or self._is_inside:
             return original(backend, *args, **kwargs)
-        call = inspect.signature(getattr(type(backend), METHOD)).bind(backend, *args, **kwargs)
+        call = original.signature.bind(backend, *args, **kwargs)
         _, key_name, forward_name, *_ = call.signature.parameters
         key, forward = call.arguments[key_name], call.arguments[forward_name]
         around = variables_of(forward)

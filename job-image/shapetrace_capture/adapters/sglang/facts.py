@@ -143,15 +143,17 @@ def words_for(runner: Any, named: Runner) -> set[str]:
 
 def axes_of(key: Mapping[str, Any]) -> dict[str, str]:
     """Axis -> value of the fields of a key that are set."""
-    axes = {}
+    axes: dict[str, str] = {}
     for name, value in key.items():
         if name == "size" or value is None:
             continue
         if name == "variant_label":
             axis = next((axis for axis, starts in LABELS if str(value).partition(":")[0] in starts), "variant")
         else:
-            axis = AXES.get(name) or re.sub(r"[^a-z0-9]|^[0-9]+", "", name.lower())
-            axis = axis if axis and axis != "epoch" else f"x{axis}"
+            axis = AXES.get(name) or re.sub(r"[^a-z0-9]", "", name.lower())
+            axis = axis if re.match("[a-z]", axis) and axis != "epoch" else f"x{axis}"
+        while axis in axes:
+            axis += "x"
         axes[axis] = str(value) or "''"
     return axes
 
@@ -170,6 +172,8 @@ def keys_of(runner: Any) -> Iterator[dict[str, Any]]:
     if getattr(runner, "dsa_dual_graph", False):
         attentions = ("dense", "sparse")
     labels: tuple[Any, ...] = ("lora", "nolora") if getattr(runner, "record_nolora_graph", False) else (None,)
+    if getattr(runner, "_tree_mode", False):
+        labels = (None,)
     if _captures_greedy(runner):
         labels = (None, "greedy")
     width = width_of(runner) or 1
