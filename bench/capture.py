@@ -22,9 +22,9 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from collecting import collector
 from figures import conditions, interleaved, line, median, write
@@ -125,6 +125,8 @@ def _child(mode: str, work: Path) -> None:
     try:
         told = _measure(mode, work)
         (work / "told.json").write_text(json.dumps(told))
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -138,8 +140,11 @@ def _measure(mode: str, work: Path) -> dict[str, float]:
 
     torch.set_num_threads(1)  # the other core is free for what runs beside
     torch.manual_seed(0)
-    runner = decode_runner(SIZES, owner=model_runner(Decoder()))
-    with torch.inference_mode(), _mode(mode, work, runner) as ends:
+    with torch.inference_mode(), _mode(mode, work) as ends:
+        runner = decode_runner(SIZES, owner=model_runner(model=Decoder()))
+        if mode in ("sglang", "floor"):
+            runner.enable_profile_cuda_graph = True
+            runner._post_process_after_profile = lambda *_: None
         began = time.perf_counter()
         runner.capture()
         returned = time.perf_counter()
@@ -149,7 +154,7 @@ def _measure(mode: str, work: Path) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def _mode(mode: str, work: Path, runner: Any) -> Iterator[Callable[[], None]]:
+def _mode(mode: str, work: Path) -> Iterator[Callable[[], None]]:
     """The mode's setting; what it yields waits until everything of it is finished."""
     if mode == "shapetrace":
         from shapetrace_contract.settings import CaptureSettings
@@ -162,13 +167,14 @@ def _mode(mode: str, work: Path, runner: Any) -> Iterator[Callable[[], None]]:
     if mode != "none":
         os.environ["SGLANG_GRAPH_BATCH_CAPTURE"] = "1"
         os.environ["SGLANG_TORCH_PROFILER_DIR"] = str(work / "traces")
-        runner.enable_profile_cuda_graph = True
-        runner._post_process_after_profile = lambda *_: None
     if mode == "floor":
         import torch
 
         torch.profiler.profile.export_chrome_trace = lambda *_: None
-    yield lambda: _all_written(mode, work)
+    from support.engine import topology
+
+    with topology():
+        yield lambda: _all_written(mode, work)
 
 
 def _all_written(mode: str, work: Path) -> None:
