@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from shapetrace_capture.adapters.vllm.facts import eager_reason, mapped_loras, rank_of, rows_of, rows_of_closure
+from shapetrace_capture.adapters.vllm.facts import (
+    eager_reason,
+    graph_wrappers,
+    is_captured,
+    mapped_loras,
+    rank_of,
+    rows_of,
+    rows_of_closure,
+)
 from shapetrace_capture.ranks import RankId
 
 
@@ -101,3 +111,32 @@ def test_adapters_that_requests_are_mapped_to_are_counted() -> None:
     manager = SimpleNamespace(_adapter_manager=SimpleNamespace(_last_mapping=mapping))
     assert mapped_loras(SimpleNamespace(lora_manager=manager)) == 2
     assert mapped_loras(SimpleNamespace()) is None
+
+
+@dataclass(frozen=True)
+class Key:
+    """A descriptor."""
+
+    num_tokens: int
+
+
+class OldWrapper:
+    """vLLM 0.26's breakable wrapper: for every mode, and it answers for its model."""
+
+    def __init__(self, entries: dict[Key, Any]) -> None:
+        self.entries = entries
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+def test_a_wrapper_without_a_mode_captures_in_every_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper = OldWrapper({Key(8): SimpleNamespace(capture=object()), Key(4): SimpleNamespace(capture=None)})
+    module = SimpleNamespace(BreakableCUDAGraphWrapper=SimpleNamespace(_all_instances=[wrapper]))
+    monkeypatch.setitem(sys.modules, "vllm.compilation.breakable_cudagraph", module)  # type: ignore[arg-type]
+    assert [found for found, _, _ in graph_wrappers("PIECEWISE")] == [wrapper]
+    assert (is_captured(Key(8), "FULL"), is_captured(Key(4), "FULL"), is_captured(Key(2), "FULL")) == (
+        True,
+        False,
+        False,
+    )

@@ -83,7 +83,8 @@ def graph_wrappers(mode: str) -> Iterator[tuple[Any, str, str]]:
     """vLLM's wrappers that capture in ``mode``, each with the names of its table and of the graph in an entry."""
     for module, name, table, graph in GRAPH_TABLES:
         for wrapper in list(getattr(getattr(sys.modules.get(module), name, None), "_all_instances", ())):
-            if wrapper.runtime_mode is None or wrapper.runtime_mode.name == mode:
+            only = vars(wrapper).get("runtime_mode")  # by vars: the wrapper answers for the model that it holds
+            if only is None or only.name == mode:
                 yield wrapper, table, graph
 
 
@@ -92,7 +93,7 @@ def is_captured(descriptor: Any, mode: str) -> bool:
     return any(
         getattr(entry, graph, None) is not None and agree(key, descriptor)
         for wrapper, table, graph in graph_wrappers(mode)
-        for key, entry in list(vars(wrapper)[table].items())
+        for key, entry in list(vars(wrapper).get(table, {}).items())
     )
 
 
