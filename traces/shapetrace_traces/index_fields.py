@@ -17,7 +17,7 @@ class Field(NamedTuple):
 _RUNTIME = "`X` events of `cuda_runtime`, `cuda_driver`"
 _GPU = "`X` events of `kernel`, `gpu_memcpy`, `gpu_memset`"
 _WINDOW = "of runtime calls named `*StreamBeginCapture*` (hip, cuda, cu), to the `*StreamEndCapture*` of that thread"
-_MANY = "None (empty) beyond 1,000,000 launches or GPU activities, or 10,000 windows (`leftOut.windows`)"
+_MANY = "None (empty) beyond 500,000 launches, 2,000,000 GPU activities or 10,000 windows (`leftOut.windows`)"
 _SCOPED = "empty without calls; beyond 1,000,000 calls empty, with `leftOut.operators`"
 
 FIELDS: dict[str, Field] = {

@@ -261,7 +261,7 @@ def test_too_many_calls_say_nothing_of_operators_and_that_it_is_so(monkeypatch) 
 
 
 def test_too_many_launches_say_nothing_of_windows_and_that_it_is_so(monkeypatch) -> None:
-    monkeypatch.setattr(graphs, "MAX_HELD", 5)
+    monkeypatch.setattr(graphs, "MAX_LAUNCHES", 5)
     events = [
         run("hipStreamBeginCapture", 0),
         *(run("hipLaunchKernel", n) for n in range(8)),

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import simdjson
+
 from shapetrace_traces.fold.values import bounded, plain_list, scalar
 from shapetrace_traces.gemm import GEMM_RULES, rows_and_weight
 
@@ -18,6 +20,7 @@ MAX_CALLS = 1_000_000
 """Held, 20 MB; a capture has some thousands."""
 MAX_KINDS = 50_000
 """Distinct combinations of name, thread, rows and weight; a capture has some hundreds."""
+_LONGEST_DIMS = 256
 _RUN = 65_536
 """Calls that are sorted at once."""
 
@@ -63,18 +66,17 @@ class Calls:
         self._kinds: list[_Kind] = []
         self._names: dict[str, str] = {}
         self._is_sorted = True
-        self._last = (float("-inf"), 0.0)
+        self._last_start, self._last_minus_duration = float("-inf"), 0.0
+        self._products: dict[Any, tuple[int, str] | None] = {}
+        """Operator and its shapes as text -> rows and weight: a model has few, and working them out is the most."""
         self.too_many = 0
         """Calls that came when no more could be held: then nothing is known of any scope."""
 
     def add(self, name: str, start: float, duration: float, event: Any) -> None:
         """One call of an operator."""
         key: tuple[Any, ...] = (name, event.get("pid"), event.get("tid"))
-        product = None
         if name in GEMM_RULES:
-            arguments = event.get("args")
-            dims = arguments.get("Input Dims") if hasattr(arguments, "get") else None
-            product = rows_and_weight(name, plain_list(dims))
+            product = self._product(name, event)
             if product is not None:
                 key += product
         try:
@@ -82,25 +84,39 @@ class Calls:
         except TypeError:  # a process that is a list
             code = None
         if code is None:
-            code = self._new_code(key, product)
+            code = self._new_code(key)
         if code is None or len(self._codes) >= MAX_CALLS:
             self.too_many += 1
             return
-        now = (start, -duration)
-        if now < self._last:
-            self._is_sorted = False
-        self._last = now
+        if start <= self._last_start:
+            now = (start, -duration)
+            if now < (self._last_start, self._last_minus_duration):
+                self._is_sorted = False
+        self._last_start, self._last_minus_duration = start, -duration
         self._starts.append(start)
         self._durations.append(duration)
         self._codes.append(code)
 
-    def _new_code(self, key: tuple[Any, ...], product: tuple[int, str] | None) -> int | None:
+    def _product(self, name: str, event: Any) -> tuple[int, str] | None:
+        try:
+            dims = event["args"]["Input Dims"]
+        except (KeyError, TypeError, IndexError):  # no arguments, no shapes, or something else in their place
+            return None
+        key = (name, dims.mini) if type(dims) is simdjson.Array else None
+        if key not in self._products:
+            found = rows_and_weight(name, plain_list(dims))
+            if key is None or len(self._products) >= MAX_KINDS or len(key[1]) > _LONGEST_DIMS:
+                return found
+            self._products[key] = found
+        return self._products[key]
+
+    def _new_code(self, key: tuple[Any, ...]) -> int | None:
         name, process, thread = key[0], scalar(key[1]), scalar(key[2])
         key = (name, process, thread, *key[3:])
         code = self._code_of.get(key)
         if code is None and len(self._kinds) < MAX_KINDS:
             code = self._code_of[key] = len(self._kinds)
-            rows, weight = product or (None, None)
+            rows, weight = key[3:] or (None, None)
             name = self._names.setdefault(name, bounded(name))
             self._kinds.append(_Kind(name, (process, thread), rows, weight))
         return code

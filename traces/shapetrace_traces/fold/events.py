@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import simdjson
-
 from shapetrace_traces.fold.calls import Calls
-from shapetrace_traces.fold.graphs import Graphs
+from shapetrace_traces.fold.graphs import Graphs, kind_of
 from shapetrace_traces.fold.spans import Spans
-from shapetrace_traces.fold.values import MAX_MICROSECONDS, microseconds, text
+from shapetrace_traces.fold.values import MAX_MICROSECONDS, MAX_NAME_CHARACTERS, microseconds, text
 from shapetrace_traces.reader.errors import UnreadableTraceError
 
 MAX_CATEGORIES = 64
 """Distinct categories kept; Kineto has about twenty."""
 NO_CATEGORY = "(none)"
 OTHER_CATEGORIES = "(other)"
+MAX_KNOWN = 1000
+NEW = -1
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 RUNTIME_CATEGORIES = ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver")
 STACK_CATEGORY = "python_function"
 
-_Take = Callable[[Any, int], None]
+_Take = Callable[[Any, int, list[Any]], None]
 
 
 class Fold:
@@ -32,23 +31,29 @@ class Fold:
         self.calls = Calls()
         self.spans = Spans()
         self.graphs = Graphs()
-        self.gpu_microseconds: dict[str, float] = {}
-        """Category -> sum of the durations, in the order of the file."""
-        self._gpu_events: Counter[str] = Counter()
+        self._kinds: dict[str, int | None] = {}
+        """What runtime calls of these names are to a graph."""
         takes: dict[str, _Take] = {"cpu_op": self._take_call, "user_annotation": self._take_span}
         takes.update(dict.fromkeys(GPU_CATEGORIES, self._take_activity))
         takes.update(dict.fromkeys(RUNTIME_CATEGORIES, self._take_runtime))
-        self._table: dict[Any, list[Any]] = {name: [0, take] for name, take in takes.items()}
+        # events, what takes them, sum of their durations
+        self._frames = 0
+        self._table: dict[Any, list[Any]] = {name: [0, take, None] for name, take in takes.items()}
 
     def add(self, events: Iterable[Any], first: int) -> None:
         """Take in a batch; ``first`` is the number of its first event."""
-        table = self._table
-        number = first - 1
-        for event in events:
-            number += 1
-            if type(event) is not simdjson.Object and type(event) is not dict:
-                raise UnreadableTraceError(f"event {number} is not an object")
-            category = event.get("cat")
+        table, frames = self._table, 0
+        for number, event in enumerate(events, first):
+            # by [], which is faster than get, and tells what is no object too
+            try:
+                category = event["cat"]
+            except KeyError:
+                category = None
+            except (TypeError, IndexError):
+                raise UnreadableTraceError(f"event {number} is not an object") from None
+            if category == STACK_CATEGORY:  # nine of ten
+                frames += 1
+                continue
             try:
                 entry = table[category]
             except (KeyError, TypeError):
@@ -56,41 +61,59 @@ class Fold:
             entry[0] += 1
             take = entry[1]
             if take is not None and event.get("ph") == "X":
-                take(event, number)
+                take(event, number, entry)
+        self._frames += frames
 
     def _entry(self, category: Any) -> list[Any]:
         if category is None:
             category = NO_CATEGORY
         elif not isinstance(category, str) or len(category) > MAX_CATEGORIES or len(self._table) >= MAX_CATEGORIES:
             category = OTHER_CATEGORIES
-        return self._table.setdefault(category, [0, None])
+        return self._table.setdefault(category, [0, None, None])
 
     @property
     def categories(self) -> dict[str, int]:
         """Category -> events."""
-        return {name: count for name, (count, _) in sorted(self._table.items()) if count}
+        counts = {name: count for name, (count, _, _) in self._table.items()} | {STACK_CATEGORY: self._frames}
+        return {name: count for name, count in sorted(counts.items()) if count}
 
-    def _take_call(self, event: Any, number: int) -> None:
-        start, duration = event.get("ts"), event.get("dur", 0)
+    @property
+    def gpu_microseconds(self) -> dict[str, float]:
+        """Category -> sum of the durations, in the order of the file."""
+        return {name: microseconds for name, (_, _, microseconds) in self._table.items() if microseconds is not None}
+
+    def _take_call(self, event: Any, number: int, _: list[Any]) -> None:
+        try:
+            name, start, duration = event["name"], event["ts"], event["dur"]
+        except KeyError:
+            name, start, duration = event.get("name"), event.get("ts"), event.get("dur", 0)
         if type(start) is not float or not -MAX_MICROSECONDS < start < MAX_MICROSECONDS:
             start = microseconds(start, number)
         if type(duration) is not float or not -MAX_MICROSECONDS < duration < MAX_MICROSECONDS:
             duration = microseconds(duration, number)
-        self.calls.add(text(event.get("name"), number), start, duration, event)
+        self.calls.add(name if type(name) is str else text(name, number), start, duration, event)
 
-    def _take_span(self, event: Any, number: int) -> None:
+    def _take_span(self, event: Any, number: int, _: list[Any]) -> None:
         start, duration = microseconds(event.get("ts"), number), microseconds(event.get("dur", 0), number)
         self.spans.add(text(event.get("name"), number), start, duration, event, number)
 
-    def _take_runtime(self, event: Any, number: int) -> None:
-        kind = self.graphs.kind(text(event.get("name"), number))
+    def _take_runtime(self, event: Any, number: int, _: list[Any]) -> None:
+        name = event.get("name")
+        kind = self._kinds.get(name, NEW) if type(name) is str else NEW
+        if kind is NEW:
+            kind = self._new_kind(text(name, number))
         if kind is not None:
             self.graphs.add(kind, microseconds(event.get("ts"), number), event, number)
 
-    def _take_activity(self, event: Any, number: int) -> None:
+    def _new_kind(self, name: str) -> int | None:
+        kind = kind_of(name)
+        if len(self._kinds) < MAX_KNOWN and len(name) < MAX_NAME_CHARACTERS:
+            self._kinds[name] = kind
+        return kind
+
+    def _take_activity(self, event: Any, number: int, entry: list[Any]) -> None:
         duration = event.get("dur", 0)
         if type(duration) is not float or not -MAX_MICROSECONDS < duration < MAX_MICROSECONDS:
             duration = microseconds(duration, number)
-        category = event.get("cat")
-        self.gpu_microseconds[category] = self.gpu_microseconds.get(category, 0.0) + duration
+        entry[2] = duration if entry[2] is None else entry[2] + duration
         self.graphs.add_activity(event)

@@ -8,18 +8,21 @@ activities of one graph launch carry its ``correlation`` on both.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from shapetrace_traces.fold.calls import Scope, Thread
 from shapetrace_traces.fold.values import scalar
 
-MAX_HELD = 1_000_000
-"""Launches, and as many GPU activities: 28 MB, and more while they are compared."""
+MAX_LAUNCHES = 500_000
+"""Launches, copies and graph launches held, 8 MB; a capture has some hundreds."""
+MAX_ACTIVITIES = 2_000_000
+"""GPU activities held, 16 MB."""
 MAX_WINDOWS = 10_000
-_MAX_THREADS = 10_000
+_MAX_THREADS = 256
 _NO_CORRELATION = -1
 _LARGEST = 2**62
 
@@ -64,95 +67,122 @@ class Captures:
     """GPU activities that were launched in a window: they ran, and were not captured."""
 
 
+class _Nodes:
+    """Launches, or copies, of one thread."""
+
+    def __init__(self) -> None:
+        self.starts = array("d")
+        self.correlations = array("q")
+        self._is_sorted = True
+
+    def add(self, start: float, correlation: int) -> None:
+        if self.starts and start < self.starts[-1]:
+            self._is_sorted = False
+        self.starts.append(start)
+        self.correlations.append(correlation)
+
+    def sort(self) -> None:
+        """Into the order of time, in which a tracer writes one thread's calls anyway."""
+        if not self._is_sorted:
+            order = sorted(range(len(self.starts)), key=self.starts.__getitem__)
+            self.starts = array("d", map(self.starts.__getitem__, order))
+            self.correlations = array("q", map(self.correlations.__getitem__, order))
+
+    def during(self, spans: Sequence[tuple[float, float]]) -> list[range]:
+        """Places in each of some spans, which are in order; what lies in two belongs to the later one."""
+        if not spans:
+            return []
+        firsts = [bisect_left(self.starts, begin) for begin, _ in spans]
+        ends = [bisect_right(self.starts, end) for _, end in spans]
+        nexts = [*firsts[1:], len(self.starts)]
+        return [range(first, min(end, after)) for first, end, after in zip(firsts, ends, nexts, strict=True)]
+
+
 class Graphs:
     """Runtime calls and GPU activities."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, int | None] = {}
-        self._threads: dict[Thread, int] = {}
-        self._starts = array("d")
-        self._codes = array("I")
-        """Twice the thread's number, plus 1 for a copy."""
+        self._nodes: dict[Thread, tuple[_Nodes, _Nodes]] = {}
+        """Thread -> launches, copies."""
         self._marks: list[tuple[float, int, bool, Thread]] = []
-        self._replays: list[int] = []
-        self._launch_correlations = array("q")
-        self._correlations = array("q")
+        self._replays = array("q")
+        self._activities = array("q")
+        """The correlation of each."""
+        self._copies = 0
         self.launches = 0
         self.graph_launches = 0
         self.too_many = 0
         """Launches, windows and activities that came when no more could be held: then nothing is known of windows."""
 
-    def kind(self, name: str) -> int | None:
-        """:func:`kind_of`, remembered."""
-        try:
-            return self._kinds[name]
-        except KeyError:
-            kind = kind_of(name)
-            if len(self._kinds) < MAX_WINDOWS and len(name) < 200:
-                self._kinds[name] = kind
-            return kind
-
     def add(self, kind: int, start: float, event: Any, number: int) -> None:
         """A runtime call that has a kind."""
+        if kind == KERNEL:
+            self.launches += 1
+        elif kind == COPY:
+            self._copies += 1
+        else:
+            self._add_rare(kind, start, event, number)
+            return
+        thread = event.get("pid"), event.get("tid")
+        try:
+            nodes = self._nodes.get(thread)
+        except TypeError:  # a process that is a list
+            nodes = None
+        if nodes is None:
+            nodes = self._of_new_thread((scalar(thread[0]), scalar(thread[1])))
+        if nodes is None or self.launches + self._copies > MAX_LAUNCHES:
+            self.too_many += 1
+            return
+        nodes[kind == COPY].add(start, _correlation(event))
+
+    def _add_rare(self, kind: int, start: float, event: Any, number: int) -> None:
         if kind == GRAPH:
             self.graph_launches += 1
-            if len(self._replays) < MAX_HELD:
+            if len(self._replays) < MAX_LAUNCHES:
                 self._replays.append(_correlation(event))
             else:
                 self.too_many += 1
-            return
-        thread = scalar(event.get("pid")), scalar(event.get("tid"))
-        if kind in (BEGIN, END):
-            if len(self._marks) < 2 * MAX_WINDOWS:
-                self._marks.append((start, number, kind == BEGIN, thread))
-            else:
-                self.too_many += 1
-            return
-        if kind == KERNEL:
-            self.launches += 1
-        code = self._threads.get(thread)
-        if code is None and len(self._threads) < _MAX_THREADS:
-            code = self._threads[thread] = len(self._threads)
-        if code is None or len(self._starts) >= MAX_HELD:
+        elif len(self._marks) < 2 * MAX_WINDOWS:
+            thread = scalar(event.get("pid")), scalar(event.get("tid"))
+            self._marks.append((start, number, kind == BEGIN, thread))
+        else:
             self.too_many += 1
-            return
-        self._starts.append(start)
-        self._codes.append(2 * code + (kind == COPY))
-        self._launch_correlations.append(_correlation(event))
+
+    def _of_new_thread(self, thread: Thread) -> tuple[_Nodes, _Nodes] | None:
+        nodes = self._nodes.get(thread)
+        if nodes is None and len(self._nodes) < _MAX_THREADS:
+            nodes = self._nodes[thread] = _Nodes(), _Nodes()
+        return nodes
 
     def add_activity(self, event: Any) -> None:
         """Something that ran on a GPU."""
-        if len(self._correlations) >= MAX_HELD:
+        if len(self._activities) >= MAX_ACTIVITIES:
             self.too_many += 1
             return
-        self._correlations.append(_correlation(event))
+        self._activities.append(_correlation(event))
 
     def captures(self) -> Captures:
         """Pair begins with ends, and see what lies between."""
         found = self._paired()
         if not found.windows:
             return found
-        by_thread: dict[int, _Spans] = {}
-        for window in found.windows:
-            number = self._threads.get(window.scope.thread, -1)
-            by_thread.setdefault(number, _Spans()).add(window.scope, window)
-        anywhere = _Spans()
-        for window in found.windows:
-            anywhere.add(window.scope, window)
+        anywhere = _merged(window.scope for window in found.windows)
         inside: set[int] = set()
-        for start, code, correlation in zip(self._starts, self._codes, self._launch_correlations, strict=True):
-            spans = by_thread.get(code // 2)
-            own = spans.at(start) if spans is not None else None
-            if own is None:
-                found.elsewhere += anywhere.at(start) is not None
-                continue
-            if code % 2:
-                own.copies += 1
-            else:
-                own.launches += 1
-            inside.add(correlation)
+        for thread, (launches, copies) in self._nodes.items():
+            own = [window for window in found.windows if window.scope.thread == thread]
+            spans = [(window.scope.begin, window.scope.end) for window in own]
+            for nodes in (launches, copies):
+                nodes.sort()
+                found.elsewhere += sum(map(len, nodes.during(anywhere)))
+                for window, places in zip(own, nodes.during(spans), strict=True):
+                    found.elsewhere -= len(places)
+                    if nodes is launches:
+                        window.launches += len(places)
+                    else:
+                        window.copies += len(places)
+                    inside.update(nodes.correlations[places.start : places.stop])
         inside.discard(_NO_CORRELATION)
-        found.activities = sum(correlation in inside for correlation in self._correlations)
+        found.activities = sum(map(inside.__contains__, self._activities))
         return found
 
     def _paired(self) -> Captures:
@@ -175,7 +205,7 @@ class Graphs:
     @property
     def activities(self) -> int:
         """GPU activities that are held."""
-        return len(self._correlations)
+        return len(self._activities)
 
     def replays(self) -> Counter[int]:
         """GPU activities of a graph launch -> how many launches have so many."""
@@ -184,35 +214,26 @@ class Graphs:
             if correlation != _NO_CORRELATION:
                 counts[correlation] = 0
         if counts:
-            for correlation in self._correlations:
+            for correlation in self._activities:
                 if correlation in counts:
                     counts[correlation] += 1
         return Counter(counts.values())
 
 
-class _Spans:
-    """Spans of time in order of their begin; of those that overlap, an earlier one that lasts longer goes on."""
-
-    def __init__(self) -> None:
-        self._begins: list[float] = []
-        self._spans: list[tuple[float, Window]] = []
-
-    def add(self, scope: Scope, window: Window) -> None:
-        end = scope.end
-        if self._spans and self._spans[-1][0] > end:
-            end, window = self._spans[-1]
-        self._begins.append(scope.begin)
-        self._spans.append((end, window))
-
-    def at(self, time: float) -> Window | None:
-        """A window that a time lies in."""
-        place = bisect_right(self._begins, time) - 1
-        if place < 0 or self._spans[place][0] < time:
-            return None
-        return self._spans[place][1]
+def _merged(scopes: Iterable[Scope]) -> list[tuple[float, float]]:
+    """Spans of time in order, none touching another."""
+    merged: list[tuple[float, float]] = []
+    for scope in scopes:
+        if merged and scope.begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], scope.end)
+        else:
+            merged.append((scope.begin, scope.end))
+    return merged
 
 
 def _correlation(event: Any) -> int:
-    arguments = event.get("args")
-    value = arguments.get("correlation") if hasattr(arguments, "get") else None
-    return value if isinstance(value, int) and 0 <= value < _LARGEST else _NO_CORRELATION
+    try:
+        value = event["args"]["correlation"]
+    except (KeyError, TypeError, IndexError):  # no arguments, or something else in their place
+        return _NO_CORRELATION
+    return value if type(value) is int and 0 <= value < _LARGEST else _NO_CORRELATION

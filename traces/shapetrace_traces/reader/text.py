@@ -15,6 +15,7 @@ _SPACE = re.compile(rb"[ \t\n\r]*")
 _AROUND = re.compile(rb'[",{}\[\]]')
 _INSIDE = re.compile(rb'["{}\[\]]')
 _STRING = re.compile(rb'["\\]')
+_LONGEST_SPACE = 64
 _PROBES = 64
 """Places that are looked at to find where a block may be cut."""
 
@@ -35,12 +36,30 @@ class Text:
 
     def more(self) -> bool:
         """Take in a block and drop what lies before ``at``, which becomes 0; False at the end of the text."""
-        block = next(self._blocks, None)
-        if block is None:
-            return False
+        block = self.next_block()
+        if block:
+            self.take_in(block)
+        return bool(block)
+
+    def next_block(self) -> bytes:
+        """A block that follows what is held and is not taken in yet; empty at the end of the text."""
+        return next(self._blocks, b"")
+
+    def give_back(self) -> bytes:
+        """What is held from ``at`` on, as a block that is not taken in yet."""
+        rest = self.held[self.at :]
         self._dropped_bytes += self.at
-        self.held, self.at = self.held[self.at :] + block, 0
-        return True
+        self.held, self.at = b"", 0
+        return rest
+
+    def take_in(self, block: bytes, begin: int | None = None) -> None:
+        """Hold a block too; with ``begin``, hold nothing but the block from there on."""
+        if begin is None:
+            self._dropped_bytes += self.at
+            self.held, self.at = self.held[self.at :] + block, 0
+        else:
+            self._dropped_bytes += len(self.held) + begin
+            self.held, self.at = block[begin:], 0
 
     def peek(self) -> bytes:
         """Go to the next byte that is no white space and give it; empty at the end."""
@@ -100,21 +119,6 @@ class Text:
             self.at = cut + 1
             return taken, found
 
-    def cuts(self) -> Iterator[int]:
-        """Where the held text may be cut in a list of objects, the last place first: commas between } and {.
-
-        Only guesses: each may lie inside an event or a string, or behind the list. ``held[at:cut]`` between brackets
-        is JSON if and only if the guess is right, because JSON has one meaning only, read from left to right.
-        """
-        place = len(self.held)
-        for _ in range(_PROBES):
-            place = self.held.rfind(b"{", self.at, place)
-            if place <= self.at:
-                return
-            before = self.held[max(self.at, place - 64) : place].rstrip(b" \t\n\r")
-            if before.endswith(b",") and before[:-1].rstrip(b" \t\n\r").endswith(b"}"):
-                yield max(self.at, place - 64) + len(before) - 1
-
     def where(self, place: int) -> str:
         """Where a place of the held text is, for a person."""
         return f"at byte {self._dropped_bytes + place}"
@@ -127,6 +131,24 @@ class Text:
         if not self.more():
             raise UnreadableTraceError(f"not JSON: the text ends early, {self.where(len(self.held))}")
         return scanned
+
+
+def cuts(block: bytes) -> Iterator[int]:
+    """Where a block may be cut in a list of objects, the last place first: commas between } and {.
+
+    Only guesses: each may lie inside an event or a string, or behind the list. What lies before it, from the beginning
+    of an event on, is JSON between brackets if and only if the guess is right: JSON, read from left to right, has one
+    meaning only.
+    """
+    place = len(block)
+    for _ in range(_PROBES):
+        place = block.rfind(b"{", 0, place)
+        if place <= 0:
+            return
+        first = max(0, place - _LONGEST_SPACE)
+        before = block[first:place].rstrip(b" \t\n\r")
+        if before.endswith(b",") and before[:-1].rstrip(b" \t\n\r").endswith(b"}"):
+            yield first + len(before) - 1
 
 
 class Nesting:

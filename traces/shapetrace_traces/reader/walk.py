@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import simdjson
 
 from shapetrace_traces.reader.errors import UnreadableTraceError
-from shapetrace_traces.reader.text import Text
+from shapetrace_traces.reader.text import Text, cuts
 
 EVENTS = "traceEvents"
 _TRIES = 6
@@ -106,27 +107,31 @@ class Walk:
         if text.peek() == b"]":
             text.at += 1
             return
-        is_over = False
+        is_over, block = False, text.give_back()
         while not is_over:
-            text.more()
-            if _LEAST_BYTES <= len(text.held) - text.at <= _MOST_BYTES and self._take_fast():
+            if self._take_fast(block):
+                block = text.next_block()
                 continue
+            if block:
+                text.take_in(block)
             values, is_over = text.take_values()
             if not values.strip(b" \t\n\r"):
                 raise self._broken("an event is missing")
             self._take_slow(values)
+            block = b"" if is_over else text.next_block()
 
-    def _take_fast(self) -> bool:
-        """Guess where the held text can be cut; the strict parser knows whether the guess was right."""
+    def _take_fast(self, block: bytes) -> bool:
+        """Guess where the block can be cut; the strict parser knows whether the guess was right."""
         text = self._text
-        for number, cut in enumerate(text.cuts()):
-            if number == _TRIES:
-                return False
+        if not _LEAST_BYTES <= len(block) <= _MOST_BYTES or len(text.held) - text.at > _MOST_BYTES:
+            return False
+        rest = memoryview(text.held)[text.at :]
+        for cut in islice(cuts(block), _TRIES):
             try:
-                batch = self._parser.parse(b"[" + text.held[text.at : cut] + b"]")
+                batch = self._parser.parse(b"".join((b"[", rest, memoryview(block)[:cut], b"]")))
             except (ValueError, RuntimeError):  # RuntimeError: a number that 64 bits do not hold
                 continue
-            text.at = cut + 1
+            text.take_in(block, cut + 1)
             self._pass_on(batch)
             return True
         return False
