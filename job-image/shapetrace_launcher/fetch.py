@@ -27,9 +27,9 @@ OTHER_COPIES = ("*.bin", "*.pt", "*.pth")
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 SAY_SECONDS = 10.0
 """How often the log hears how far it is."""
-TRIES = 4
+TRIES = 2
 PAUSE_SECONDS = 5.0
-"""Between tries, for a network that is away for a moment; the library itself retries single files."""
+"""Between tries, for a network that is away for longer than the half minute for which the library itself tries."""
 _GIB = 1024**3
 _BAD_REQUEST = {
     "GatedRepoError": "access to it is gated: accept its terms on the hub, and name a token of that account in "
@@ -41,6 +41,12 @@ _BAD_REQUEST = {
     "DisabledRepoError": "the hub has disabled it; name another",
 }
 """What only the person who made the run can mend, by the class of the library's error."""
+_ABSENCE = frozenset(
+    ("TransportError", "ConnectionError", "Timeout", "TimeoutError", "LocalEntryNotFoundError", "OfflineModeIsEnabled")
+)
+"""What the library raises without a hub: httpx's or requests' errors, or its own where its cache has nothing either."""
+TOO_MANY_REQUESTS = 429
+SERVER_ERRORS = 500
 
 
 class FetchError(Exception):
@@ -79,10 +85,14 @@ def explain(name: str, error: BaseException, environment: Mapping[str, str]) -> 
 
 
 def unwanted(files: Sequence[str] | None, weights: bool) -> list[str]:
-    """Patterns of files that are left on the hub. ``files`` None: they are not known."""
+    """Patterns of files that are left on the hub.
+
+    ``files`` None: the hub cannot be asked, so the cache has to hold what an earlier fetch wanted. What that left out
+    is not to be missed, and what it holds is used whatever the patterns say.
+    """
     if not weights:
         return [*NEVER_NEEDED, *WEIGHTS]
-    twice = any("/" not in name and name.endswith(".safetensors") for name in files or ())
+    twice = files is None or any("/" not in name and name.endswith(".safetensors") for name in files)
     return [*NEVER_NEEDED, *OTHER_COPIES] if twice else list(NEVER_NEEDED)
 
 
@@ -100,9 +110,11 @@ def fetch(hub: Any, request: Mapping[str, Any]) -> str:
 
 
 def _is_absence(error: BaseException) -> bool:
-    """Whether the hub could not be asked, in contrast to one that said no."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    return getattr(error, "response", None) is None and not kinds & set(_BAD_REQUEST)
+    """Whether the hub could not be asked, or not now, in contrast to one that said no."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(status, int):
+        return status == TOO_MANY_REQUESTS or status >= SERVER_ERRORS
+    return not _ABSENCE.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
 def persistently(action: Callable[[], str], sleep: Callable[[float], None] = time.sleep) -> str:
@@ -157,7 +169,11 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         try:
             hub = importlib.import_module("huggingface_hub")
 
-            cache = Path(hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+            # a module of its own, which the package does not import by itself
+            cache = (
+                Path(importlib.import_module("huggingface_hub.constants").HF_HUB_CACHE)
+                / f"models--{name.replace('/', '--')}"
+            )
             print(f"fetching {name}, revision {request.get('revision') or 'as the hub has it'}", flush=True)
             with Progress(name, cache):
                 folder = persistently(functools.partial(fetch, hub, request))

@@ -104,6 +104,8 @@ class Launched:
         if hub:
             (root / "path" / "huggingface_hub").mkdir()
             (root / "path" / "huggingface_hub" / "__init__.py").write_text(hub)
+            constants = "import os\nHF_HUB_CACHE = os.environ['HF_HUB_CACHE']\n"
+            (root / "path" / "huggingface_hub" / "constants.py").write_text(constants)
         engine_settings = {"name": engine, "args": args, "parallelism": {"tensor": ranks}, **(settings or {})}
         environment = {
             "PATH": os.environ["PATH"],

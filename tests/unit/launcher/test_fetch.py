@@ -87,6 +87,10 @@ def test_weights_are_fetched_once() -> None:
     assert "*.safetensors" not in of.asked["ignore_patterns"]
 
 
+def test_a_model_that_has_no_other_weights_is_fetched_with_those_it_has() -> None:
+    assert "*.bin" not in fetch.unwanted(["config.json", "pytorch_model.bin"], weights=True)
+
+
 def test_weights_are_left_where_they_are_not_wanted() -> None:
     of = Hub()
     fetch.fetch(of, {"name": "a/b", "weights": False})
@@ -97,7 +101,7 @@ def test_weights_are_left_where_they_are_not_wanted() -> None:
 def test_without_a_hub_the_cache_is_asked() -> None:
     of = Hub(ConnectionError("no route"))
     assert fetch.fetch(of, {"name": "a/b"}) == "/cache/it"
-    assert "*.bin" not in of.asked["ignore_patterns"], "it is not known what else is there"
+    assert "*.bin" in of.asked["ignore_patterns"], "an earlier fetch may have left them out"
 
 
 def test_a_hub_that_says_no_is_not_asked_for_the_files() -> None:
@@ -109,7 +113,7 @@ def test_a_hub_that_says_no_is_not_asked_for_the_files() -> None:
 
 def test_an_absent_hub_is_tried_again_and_one_that_says_no_is_not() -> None:
     slept: list[float] = []
-    answers: list[Exception | str] = [ConnectionError(), ConnectionError(), "/cache/it"]
+    answers: list[Exception | str] = [ConnectionError(), "/cache/it"]
 
     def action() -> str:
         answer = answers.pop(0)
@@ -118,10 +122,13 @@ def test_an_absent_hub_is_tried_again_and_one_that_says_no_is_not() -> None:
         return answer
 
     assert fetch.persistently(action, slept.append) == "/cache/it"
-    assert slept == [fetch.PAUSE_SECONDS] * 2
-    answers[:] = [RepositoryNotFoundError("404")]
-    with pytest.raises(RepositoryNotFoundError):
-        fetch.persistently(action, slept.append)
+    assert slept == [fetch.PAUSE_SECONDS]
+    answers[:] = [HfHubHTTPError(503), "/cache/it"]
+    assert fetch.persistently(action, slept.append) == "/cache/it"
+    for no in (RepositoryNotFoundError("404"), HfHubHTTPError(401), TypeError("a fault of ours")):
+        answers[:] = [no, "/cache/it"]
+        with pytest.raises(type(no)):
+            fetch.persistently(action, slept.append)
     answers[:] = [ConnectionError()] * fetch.TRIES
     with pytest.raises(ConnectionError):
         fetch.persistently(action, slept.append)

@@ -22,7 +22,6 @@ HUB = """
 import os
 from pathlib import Path
 SPOOL = Path(os.environ["SHAPETRACE_SPOOL"])
-class constants: HF_HUB_CACHE = os.environ["HF_HUB_CACHE"]
 class GatedRepoError(Exception): pass
 class HfApi:
     def list_repo_files(self, name, revision=None): return ["model.safetensors"]
