@@ -201,8 +201,11 @@ class Ledger:
             )
 
     def _expected_without_plan(self) -> int | None:
-        """0 for a rank that the run does not ask for (``capture.ranks``): it says so, and will write no plan."""
-        return 0 if self.record is not None and self.record.get("asked") is False else None
+        """0 for a rank that the run does not ask for (``capture.ranks``), and for one that is done and says why it has
+        no graphs: neither will write a plan."""
+        is_asked = self.record is None or self.record.get("asked") is not False
+        is_eager = self.done is not None and isinstance(self.done.get("eager"), str)
+        return 0 if is_eager or not is_asked else None
 
     def _state(self, stopped: Mapping[str, Any] | None) -> tuple[RankState, str | None]:
         missing = self._missing()

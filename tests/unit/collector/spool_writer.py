@@ -91,10 +91,12 @@ class FakeRank:
         spool.append_line(self.folder / spool.CAPTURES, line | more)
         self.sequence += 1
 
-    def done(self, ok: bool = True, reason: str | None = None, records: int | None = None) -> None:
+    def done(
+        self, ok: bool = True, reason: str | None = None, records: int | None = None, eager: str | None = None
+    ) -> None:
         count = self.sequence if records is None else records
         begin = {"all": count, "tagged": count, "untagged": []}
-        value = {"records": count, "ok": ok, "reason": reason, "eager": False, "captureBegin": begin}
+        value = {"records": count, "ok": ok, "reason": reason, "eager": eager, "captureBegin": begin}
         spool.write_json(self.folder / spool.DONE, value)
 
 

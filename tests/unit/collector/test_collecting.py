@@ -85,6 +85,16 @@ def test_a_rank_that_is_not_asked_for_expects_nothing(pod, run, until) -> None:
     assert running.rank(0).expected is None
 
 
+def test_a_rank_without_graphs_expects_nothing_once_it_said_so(pod, run, until) -> None:
+    running = run(pod)
+    pod.ranks[0].load()
+    until(lambda: running.rank(0).state == "Loading")
+    assert running.rank(0).expected is None
+    pod.ranks[0].done(eager="enforce_eager")
+    until(lambda: running.rank(0).state == "Done")
+    assert running.rank(0).expected == 0
+
+
 def test_a_rank_that_died_is_failed_with_the_first_cause_and_its_traces_are_kept(pod, run, writer) -> None:
     for rank in pod.ranks:
         rank.load()

@@ -88,7 +88,8 @@ def judge_rank(rank: int, part: Mapping[str, Any] | None, traces: Sequence[Trace
     return RankVerdict(
         rank=rank,
         verdict=verdict,
-        expected=len(planned) if planned else None,
+        # one that has no graphs planned none: that is known, and not the same as no plan
+        expected=len(planned) if planned or verdict is Verdict.EAGER else None,
         captured=len(captures) + unstored,
         uploaded=len(captures),
         failed=max(0, len(lost) - unstored) + sum(1 for item in captures if item.get("error")),
