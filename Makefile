@@ -32,7 +32,7 @@ generate: venv ## write the CRD, its copy in the chart and the tables of docs
 	$(BIN)/python docs/generate.py
 
 ## ---- checks
-.PHONY: format lint test-unit test-s3 test-torch test-vllm test-gpu test-cluster test-cluster-vllm test
+.PHONY: format lint test-unit test-s3 test-torch test-vllm test-gpu test-cluster test-cluster-vllm test fuzz
 format: venv ## format and fix what can be fixed
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 lint: venv ## ruff, mypy --strict, import-linter, generated files, shell scripts, chart
@@ -62,11 +62,25 @@ test-cluster: venv cluster-up ## tests on the real local cluster, faults include
 test-cluster-vllm: venv cluster-up ## the real vLLM in a pod, on a CPU (its image is built once, 4 minutes and 4 GB)
 	@if [ "$$(uname -m)" = x86_64 ]; then $(CLUSTER) images vllm-stand-in; fi  # elsewhere the tests say why they skip
 	$(BIN)/pytest tests/cluster/vllm -n $(CLUSTER_WORKERS) --dist worksteal
+fuzz: $(CACHE)/fuzz/.done ## fuzz the reader of traces and manifests, FUZZ_SECONDS each
+	@for target in trace manifest; do \
+	  PYTHONPATH=traces:job-image $(CACHE)/fuzz/bin/python tests/fuzz/fuzz.py $$target -max_len=4000 \
+	    -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(CACHE)/fuzz/ $(CACHE)/fuzz/corpus-$$target || exit 1; done
+FUZZ_SECONDS ?= 60
+$(CACHE)/fuzz/.done: tests/fuzz/requirements.txt
+	$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install --quiet --require-hashes -r $< && touch $@
 test: ## everything: lint, unit, S3, torch, cluster, demo, vLLM in a pod
 	tests/run-all
 # Two runs at once on two cores: more would make conditions late that have to be shown within 30 s
 CLUSTER_WORKERS ?= 2
 SCRIPTS := tests requirements examples .ci
+
+## ---- benchmarks
+.PHONY: bench-read
+bench-read: venv $(CACHE)/readers/.done ## what reading a trace costs, against unpacking alone and against others' readers
+	$(BIN)/python bench/read.py --readers-python $(CACHE)/readers/bin/python
+$(CACHE)/readers/.done: bench/readers.txt
+	$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install --quiet --no-deps --require-hashes -r $< && touch $@
 
 ## ---- local cluster
 .PHONY: cluster-up cluster-down demo run-local clean
