@@ -32,7 +32,7 @@ generate: venv ## write the CRD, its copy in the chart and the tables of docs
 	$(BIN)/python docs/generate.py
 
 ## ---- checks
-.PHONY: format lint test-unit test-s3 test-torch test-vllm test-gpu test-cluster test-cluster-vllm test fuzz
+.PHONY: format lint test-unit test-s3 test-torch test-vllm test-sglang test-gpu test-cluster test-cluster-vllm test fuzz
 format: venv ## format and fix what can be fixed
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 lint: venv ## ruff, mypy --strict, import-linter, generated files, shell scripts, chart
@@ -53,6 +53,9 @@ test-torch: venv venv-torch ## tests with torch: the engine, run-local
 test-vllm: venv ## tests on vLLM's real classes and on a whole vLLM on a CPU (its environment is made once, 5 GB)
 	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then PYTHON=$(PYTHON) tests/vllm/run; \
 	  else $(BIN)/pytest tests/vllm; fi  # elsewhere they say why they skip
+test-sglang: venv ## tests on SGLang's real classes, four versions (environment: once, 3 minutes and 6 GB)
+	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then PYTHON=$(PYTHON) tests/sglang/run; \
+	  else $(BIN)/pytest tests/sglang; fi  # elsewhere they say why they skip
 GPU_RESULT ?=
 test-gpu: venv-torch ## what only an NVIDIA GPU can answer, under 5 minutes; without one it says so and fails with 77
 	$(TORCH_VENV)/bin/python tests/gpu/check_gpu.py $(GPU_RESULT)

