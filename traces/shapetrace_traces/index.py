@@ -32,6 +32,8 @@ MAX_ROWS = 64
 """Distinct row counts kept of one operator."""
 MAX_WINDOWS = 64
 """Capture windows kept; vLLM's piecewise captures have one per piece, about thirty."""
+MAX_SPLIT_WINDOWS = 1024
+"""The same of a file that is split by window: a combined one holds every size and variant of a runner."""
 MAX_REPLAYS = 64
 MAX_METADATA_CHARACTERS = 4096
 """Ours has about 300; it is copied into parts."""
@@ -161,7 +163,8 @@ def _add_graphs(index: dict[str, Any], left: dict[str, int], fold: Fold, by_wind
     index["gpuInWindows"] = captures.activities
     index["gpuOutsideWindows"] = graphs.activities - captures.activities
     index["unpairedWindows"] = captures.unpaired
-    index["windows"] = [_window(window, fold, by_window) for window in windows[:MAX_WINDOWS]]
+    kept = windows[: MAX_SPLIT_WINDOWS if by_window else MAX_WINDOWS]
+    index["windows"] = [_window(window, fold, by_window) for window in kept]
     left["windows"] = len(windows) - len(index["windows"])
     counts, left["replayedNodes"] = _most(Counter({str(n): k for n, k in graphs.replays().items()}), MAX_REPLAYS)
     index["replayedNodes"] = counts
@@ -179,6 +182,7 @@ def _window(window: Window, fold: Fold, by_window: bool) -> dict[str, Any]:
         left: dict[str, int] = {}
         _add_calls(found, left, fold.calls.called(scope))
         found["spans"], left["spans"] = _spans(fold.spans.around(scope), None)
+        found["thread"] = list(scope.thread)
         found["leftOut"] = {key: count for key, count in left.items() if count}
     return found
 

@@ -152,5 +152,6 @@ FIELDS: dict[str, Field] = {
     "unread": Field("true", "", "the trace, or one value in it, was too long to be read here", "absent otherwise"),
 }
 
-BY_WINDOW = ("operators", "sequenceSha256", "gemmRows", "gemms", "spans", "leftOut")
-"""What ``windows[]`` has too where a combined file is split: of the window instead of the scope."""
+BY_WINDOW = ("operators", "sequenceSha256", "gemmRows", "gemms", "spans", "leftOut", "thread")
+"""What ``windows[]`` has too where a combined file is split: of the window instead of the scope; ``thread`` is its
+process and thread."""

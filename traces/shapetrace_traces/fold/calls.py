@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -142,6 +143,8 @@ class Calls:
         order = range(len(self._codes)) if self._is_sorted else self._in_time()
         if scope is None:
             return (self._codes[place] for place in order)
+        if self._is_sorted:  # of a combined file each of its many windows is asked for
+            order = range(bisect_left(self._starts, scope.begin), bisect_right(self._starts, scope.end))
         there = {code for code, kind in enumerate(self._kinds) if kind.thread == scope.thread}
         starts, codes = self._starts, self._codes
         return (codes[place] for place in order if scope.begin <= starts[place] <= scope.end and codes[place] in there)
