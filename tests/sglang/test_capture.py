@@ -161,6 +161,17 @@ def test_a_runner_with_a_loop_of_its_own_is_planned_and_captured(newest: Ran) ->
     check(newest.folder("without_the_hooked_capture"), tags("DecodeCudaGraphRunner", (4, 2, 1), [{}]))
 
 
+def test_a_backend_of_another_vendor_is_hooked_when_it_is_imported(newest: Ran) -> None:
+    found = reading.traces(newest.folder("other_vendor"))
+    assert [(trace.tag, trace.rows) for trace in found] == [
+        ("DecodeCudaGraphRunner__bs_2", 2),
+        ("DecodeCudaGraphRunner__bs_1", 1),
+    ]
+    for trace in found:
+        assert (trace.record["dirty"], trace.record["error"]) == ([], None)
+        assert (trace.record["witnesses"]["forwards"], trace.record["witnesses"]["keyKnown"]) == (1, True)
+
+
 def test_a_field_that_nobody_knows_is_an_axis(newest: Ran) -> None:
     folder = newest.folder("new_field")
     assert [record["tag"] for record in reading.records(folder)] == tags(

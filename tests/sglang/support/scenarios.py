@@ -147,6 +147,18 @@ def without_the_hooked_capture(folder: Path) -> None:
                 runner.capture_one_shape(size, runner.model_runner.model)
 
 
+def other_vendor(folder: Path) -> None:
+    """A backend of another vendor, imported after the plugins were loaded; its graphs are none of CUDA's."""
+    with plugin.engine(folder / "spool"):
+        module = importlib.import_module("sglang.srt.hardware_backend.xpu.graph_runner.xpu_full_graph_backend")
+        torch.xpu.XPUGraph = object
+        runner = decode_runner((1, 2))
+        runner.device_module = type("FakeXpu", (gpu.FakeDevice,), {"graph": staticmethod(gpu.nothing_around)})
+        module.get_or_create_global_graph_memory_pool = lambda *_: (0, 1)
+        runner.backend = module.FullXPUGraphBackend(runner)
+        runner.capture()
+
+
 def new_field(folder: Path) -> None:
     """A later version's key has a field that nobody here knows."""
     key = sys.modules[f"{RUNNERS}.shape_key"].ShapeKey
