@@ -76,10 +76,12 @@ test: ## everything: lint, unit, S3, torch, cluster, demo, vLLM in a pod
 	tests/run-all
 # Two runs at once on two cores: more would make conditions late that have to be shown within 30 s
 CLUSTER_WORKERS ?= 2
-SCRIPTS := tests requirements examples .ci
+SCRIPTS := tests requirements examples bench .ci
 
 ## ---- benchmarks
-.PHONY: bench-read
+.PHONY: bench-capture bench-read
+bench-capture: venv ## what recording every shape costs, against SGLang's own way (environment of test-sglang)
+	PYTHON=$(PYTHON) bench/run-capture
 bench-read: venv $(CACHE)/readers/.done ## what reading a trace costs, against unpacking alone and against others' readers
 	$(BIN)/python bench/read.py --readers-python $(CACHE)/readers/bin/python
 $(CACHE)/readers/.done: bench/readers.txt
