@@ -18,6 +18,7 @@ import click
 
 from shapetrace_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CliError, UsageError
 from shapetrace_cli.text import plain
+from shapetrace_cli.trace_commands import index_command, relabel_command
 
 if TYPE_CHECKING:
     from shapetrace_cli.source import Source
@@ -279,6 +280,10 @@ def _program_path(text: str) -> str:
     if found is None:
         raise UsageError(f"there is no program {text!r}", "Give --python the path of a Python interpreter.")
     return found
+
+
+cli.add_command(index_command)
+cli.add_command(relabel_command)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -1,0 +1,173 @@
+"""``shapetrace index`` and ``shapetrace relabel``: directories of traces that others wrote."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from shapetrace_contract import keys
+from shapetrace_traces.foreign import File, Report, list_files, make_report, read_file
+from shapetrace_traces.foreign.captures import Role
+from shapetrace_traces.foreign.plan import Names, Plan, make_plan
+from shapetrace_traces.foreign.relabel import RelabelError, Written, check_target, relabel
+from shapetrace_traces.foreign.scan import base_of, read_details
+from shapetrace_traces.manifest import Manifest
+from shapetrace_traces.reader import UnreadableTraceError
+
+from shapetrace_cli.errors import CliError, UsageError
+from shapetrace_cli.report import Reporter
+from shapetrace_cli.text import plain, size_text
+
+_ALONE_BYTES = 16 * 1024 * 1024
+"""Of files: fewer are read before other processes have even started."""
+_TELL_BYTES = 8 * 1024 * 1024
+"""Where less is read a person does not wait."""
+MAX_REFUSALS = 20
+_ROLES = {Role.REPLAY: "launches of graphs", Role.EAGER: "work without graphs", Role.EMPTY: "nothing"}
+
+
+def look(place: Path, *, width: int, parallel: int, quiet: bool, stderr: IO[str]) -> Report:
+    """Read a directory, or one file, and judge it. :class:`UsageError` where it holds no trace at all."""
+    try:
+        paths = list_files(place)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    base = base_of(place)
+    total_bytes = sum((base / path).stat().st_size for path in paths)
+    files: list[File] = []
+    with Reporter(place.name or str(place), len(paths), total_bytes, stderr, quiet=quiet) as reporter:
+        if total_bytes > _TELL_BYTES:
+            reporter.begin(f"reading {len(paths)} files, {size_text(total_bytes)}")
+        for file in _read(base, paths, 1 if total_bytes < _ALONE_BYTES else parallel):
+            files.append(file)
+            reporter.step(file.bytes)
+    manifest = _manifest(place)
+    report = make_report(files, read_details(base, paths), manifest=manifest, width=width)
+    if not report.roles and not report.damaged and manifest is None:
+        raise UsageError(
+            f"{place} holds no trace", "Traces are Chrome JSON, plain or gzip, as torch's profiler writes."
+        )
+    return report
+
+
+def _read(base: Path, paths: Sequence[str], parallel: int) -> Iterator[File]:
+    if parallel < 2 or len(paths) < 2:
+        yield from (read_file(base, path) for path in paths)
+        return
+    # spawned: a forked child would have the lock of a bar that is being drawn, and not the thread that draws it
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(parallel, len(paths)), mp_context=context) as pool:
+        yield from pool.map(partial(read_file, base), paths)
+
+
+def _manifest(place: Path) -> Manifest | None:
+    """The manifest of our own attempt; None where there is none that can be read."""
+    try:
+        return Manifest.from_bytes((place / keys.MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def processes() -> int:
+    """How many read at once, where nobody says."""
+    return min(8, os.cpu_count() or 1)
+
+
+def write_copies(
+    place: Path, out: Path, report: Report, *, names: Names, skip: bool, quiet: bool, stderr: IO[str]
+) -> tuple[Plan, list[Written]]:
+    """Write rightly named copies. :class:`CliError` names every trace for whose name evidence is missing."""
+    plan = make_plan(report, names)
+    if plan.refused and not skip:
+        for key, why in list(plan.refused.items())[:MAX_REFUSALS]:
+            print(plain(f"{key}: {why}", 400), file=stderr)
+        count = len(plan.refused)
+        raise CliError(
+            f"nothing was written: {count} of {count + len(plan.copies)} traces cannot be named",
+            "--skip-unsure writes the others.",
+        )
+    if not plan.copies:
+        raise CliError(f"nothing was written: no trace in {place} has a shape", f"shapetrace index {place} says why.")
+    base = base_of(place)
+    sources = {copy.finding.capture.file for copy in plan.copies}
+    total_bytes = sum((base / path).stat().st_size for path in sources)
+    with Reporter(out.name or str(out), len(sources), total_bytes, stderr, quiet=quiet) as reporter:
+        if total_bytes > _TELL_BYTES:
+            reporter.begin(f"writing {len(plan.copies)} traces from {len(sources)} files, {size_text(total_bytes)}")
+        try:
+            return plan, relabel(base, plan, out, reporter.step)
+        except (RelabelError, UnreadableTraceError) as error:
+            raise CliError(f"nothing was written: {error}") from None
+
+
+def refuse_target(place: Path, out: Path) -> None:
+    """Before anything is read: :class:`UsageError` for a target that cannot be used."""
+    try:
+        check_target(base_of(place), out)
+    except RelabelError as error:
+        raise UsageError(f"nothing was written: {error}", "Name a new folder outside of what is read.") from None
+
+
+def report_table(report: Report) -> list[tuple[str, ...]]:
+    """Heading and one line for each capture and each file that cannot be read."""
+    rows: list[tuple[str, ...]] = [("FILE", "RANK", "LABEL", "HOLDS", "SUPPORT")]
+    for item in report.findings:
+        label = "-" if item.claimed is None else shape_text(item.claimed)
+        words = "/".join([item.size, *item.variants.values()])
+        holds = "?" if item.shape is None else shape_text(item.shape)
+        rank = "-" if item.rank is None else str(item.rank)
+        rows.append((item.capture.key, rank, label, holds, f"{words}{' WRONG' if item.wrong else ''}"))
+    rows += [(path, "-", "-", _ROLES[role], "-") for path, role in report.roles.items() if role in _ROLES]
+    rows += [(path, "-", "-", "?", "cannot be read") for path in report.damaged]
+    return [tuple(plain(cell, 120) for cell in row) for row in rows]
+
+
+def shape_text(shape: Any) -> str:
+    """``bs 8 attention=dense``."""
+    return " ".join([f"{shape.unit} {shape.size}", *(f"{axis}={value}" for axis, value in shape.variants.items())])
+
+
+def report_lines(report: Report, limit: int = 20) -> list[str]:
+    """The verdict and its reasons, for a person."""
+    layouts = ", ".join(layout.value for layout in report.layouts)
+    count = len(report.findings)
+    what = f"{count} capture{'' if count == 1 else 's'}{f' ({layouts})' if layouts else ''}"
+    lines = [f"{report.verdict.value}: {what}"]
+    for items in (report.reasons, report.notes):
+        lines += items[:limit]
+        if len(items) > limit:
+            lines.append(f"... and {len(items) - limit} more; -o json has them")
+    return [plain(line, 400) for line in lines]
+
+
+def copies_table(written: Sequence[Written]) -> list[tuple[str, ...]]:
+    """Old name -> new name."""
+    rows: list[tuple[str, ...]] = [("OLD", "NEW", "SUPPORT")]
+    for item in written:
+        finding = item.copy.finding
+        rows.append((finding.capture.key, item.copy.target, "/".join([finding.size, *finding.variants.values()])))
+    return [tuple(plain(cell, 240) for cell in row) for row in rows]
+
+
+def copies_json(plan: Plan, written: Sequence[Written]) -> dict[str, Any]:
+    """The same for programs."""
+    copies = [
+        {
+            "from": item.copy.finding.capture.file,
+            "window": item.copy.finding.capture.window,
+            "to": item.copy.target,
+            "tag": item.copy.shape.tag,
+            "rank": item.copy.rank,
+            "sha256": item.sha256,
+            "bytes": item.bytes,
+            "support": {"size": item.copy.finding.size, "variants": dict(item.copy.finding.variants)},
+            "evidence": list(item.copy.finding.evidence),
+        }
+        for item in written
+    ]
+    return {"v": 1, "copies": copies, "refused": dict(plan.refused)}

@@ -1,0 +1,220 @@
+"""Judging the captures of a directory: for each, what it is labelled with, what it really holds, and what shows it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shapetrace_contract.tag import Shape, TagError
+
+from shapetrace_traces.foreign.captures import Capture
+from shapetrace_traces.foreign.names import NO_RUNNER, Layout
+from shapetrace_traces.foreign.sizes import as_trace, claim_of, measured_labels
+from shapetrace_traces.foreign.slip import Slip, find_slip
+from shapetrace_traces.foreign.turns import UNNAMED, Turn, name_turns
+from shapetrace_traces.judge.evidence import Trace
+from shapetrace_traces.judge.fit import Fit
+from shapetrace_traces.judge.identity import find_duplicates, find_mismatch
+from shapetrace_traces.judge.markers import MarkerTable
+from shapetrace_traces.judge.size import build_series, judge_sizes
+from shapetrace_traces.judge.variants import VariantFit, judge_variants
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One capture, judged."""
+
+    capture: Capture
+    claimed: Shape | None
+    source: str
+    """What claims it; empty where nothing does."""
+    shape: Shape | None
+    """What it really holds; None where that is not known."""
+    size: str
+    """Support of :attr:`shape`'s size: ``proven``, ``consistent``, ``unproven``; ``contradicted`` where the size is
+    wrong and no other can be given."""
+    variants: Mapping[str, str]
+    """Axis -> support of its value in :attr:`shape`."""
+    rank: int | None
+    evidence: tuple[str, ...]
+    wrong: tuple[str, ...]
+    """How the trace contradicts its label; empty where it does not."""
+    duplicates: tuple[str, ...] = ()
+
+
+def judge_captures(captures: Sequence[Capture], width: int = 1) -> list[Finding]:
+    """Judge all captures of a directory together. Pure. ``width`` is how many rows a request has where no name says."""
+    claims = {capture.key: claim for capture in captures if (claim := claim_of(capture)) is not None}
+    measured = measured_labels([capture for capture in captures if capture.key not in claims], width)
+    labels = {key: shape for key, (shape, _) in claims.items()} | measured
+    traces = {capture.key: as_trace(capture, labels[capture.key]) for capture in captures if capture.key in labels}
+    sizes = judge_sizes(list(traces.values()))
+    variants = judge_variants(list(traces.values()), MarkerTable())
+    duplicates = find_duplicates(list(traces.values()))
+    slips = _slips(captures, traces)
+    turns = _turns(captures, traces, slips)
+    ranks = _wrong_ranks(captures)
+    found = []
+    for capture in captures:
+        label = labels.get(capture.key)
+        claimed, source = claims.get(capture.key, (None, ""))
+        rank, wrong_rank = ranks.get(capture.key, (capture.rank, ""))
+        if label is None:
+            text = "neither name nor events tell a size: were shapes recorded?"
+            found.append(Finding(capture, None, "", None, "unproven", {}, rank, (text,), ()))
+            continue
+        trace = traces[capture.key]
+        judged = _Judged(label, sizes[capture.key], variants.get(capture.key, {}))
+        if capture.key in slips:
+            judged.slip(slips[capture.key], capture.key, turns[capture.key])
+        judged.look_inside(trace, capture, source)
+        if wrong_rank:
+            judged.wrong.append(wrong_rank)
+        found.append(judged.finding(capture, claimed, source, rank, duplicates.get(capture.key, ())))
+    return found
+
+
+class _Judged:
+    """What is known of one capture while its evidence is gone through."""
+
+    def __init__(self, label: Shape, size: Fit, variants: Mapping[str, VariantFit]) -> None:
+        self.label = label
+        self.word: str = size.word
+        self.held: int | None = label.size
+        self.values = dict(label.variants)
+        self.support: dict[str, str] = {axis: fit.word for axis, fit in variants.items()}
+        self.evidence = [f"size: {size.evidence}", *(f"{axis}: {fit.evidence}" for axis, fit in variants.items())]
+        self.wrong: list[str] = []
+        if size.word == "contradicted":
+            self.held = int(size.holds) if size.holds is not None and size.holds.isdecimal() else None
+            self.wrong.append(f"holds size {size.holds or 'another'} ({size.evidence})")
+            self.word = "proven" if self.held is not None else "contradicted"
+        for axis, fit in variants.items():
+            if fit.word == "contradicted" and fit.holds is not None:
+                self.values[axis] = fit.holds
+                self.support[axis] = "distinct"
+                self.wrong.append(f"holds {axis} {fit.holds} ({fit.evidence})")
+
+    def slip(self, slip: Slip, key: str, turn: Turn) -> None:
+        """The labels came from a cursor."""
+        self.held = slip.held[key]
+        self.word = "proven"
+        shown = f"{slip.series.name} rows {slip.series.rows[key]} = {slip.factor} x {self.held}"
+        each = f"{slip.each} captures a size, named as if each were the next size"
+        self.evidence = [f"size: {shown}; {each}", *(f"{axis}: {turn.evidence}" for axis in turn.variants)]
+        self.values = dict(turn.variants)
+        self.support = dict.fromkeys(turn.variants, "distinct" if turn.is_distinct else "unproven")
+        what = ", ".join([f"size {self.held}", *(f"{axis} {value}" for axis, value in turn.variants.items())])
+        if self.held != self.label.size:
+            self.wrong = [f"holds {what} ({shown})"]
+        else:
+            self.wrong = [f"holds {what}, and the name says no {' or '.join(turn.variants)}"]
+
+    def look_inside(self, trace: Trace, capture: Capture, source: str) -> None:
+        """What the trace says of itself: our metadata and spans, the engine's span."""
+        mismatch = find_mismatch(trace)
+        if mismatch is not None and source != "its metadata":
+            self.wrong += [f"holds {text}" for text in mismatch.holds]
+            own = capture.metadata
+            if own is not None:
+                self.held, self.values = own.size, dict(own.variants)
+        if capture.span is None or source in ("", "its metadata") or self.wrong:
+            return
+        size, mode = capture.span
+        # a plain decode has one token a request; tokens are meant elsewhere, which may be several a request
+        if size != self.held and (mode == "DECODE" or source == "execution_details.json"):
+            self.wrong.append(f"holds size {size} (its span capture_{size}_{mode})")
+            self.held, self.word = size, "consistent"
+            self.evidence[0] = f"size: its span capture_{size}_{mode}"
+
+    def finding(
+        self, capture: Capture, claimed: Shape | None, source: str, rank: int | None, duplicates: tuple[str, ...]
+    ) -> Finding:
+        """The result."""
+        shape = None
+        if self.held is not None:
+            try:
+                shape = Shape(self.label.runner, self.label.unit, self.held, self.values, self.label.epoch)
+            except TagError as error:
+                self.evidence.append(f"tag: {error}")
+        return Finding(
+            capture,
+            claimed,
+            source,
+            shape,
+            self.word,
+            {axis: self.support.get(axis, "unproven") for axis in self.values},
+            rank,
+            tuple(self.evidence),
+            tuple(self.wrong),
+            duplicates,
+        )
+
+
+def _slips(captures: Sequence[Capture], traces: Mapping[str, Trace]) -> dict[str, Slip]:
+    found: dict[str, Slip] = {}
+    steps = {capture.key: capture.step for capture in captures}
+    families: dict[tuple[int | None, str | None], list[Trace]] = defaultdict(list)
+    for capture in captures:
+        if capture.name.layout is Layout.SGLANG_SIZE and capture.metadata is None and capture.key in traces:
+            families[capture.rank, capture.runner].append(traces[capture.key])
+    for family in families.values():
+        of_family = {trace.key: steps[trace.key] for trace in family}
+        slip = find_slip({trace.key: trace.size for trace in family}, build_series(family), of_family)
+        if slip is not None:
+            found.update(dict.fromkeys(slip.held, slip))
+    return found
+
+
+def _turns(captures: Sequence[Capture], traces: Mapping[str, Trace], slips: Mapping[str, Slip]) -> dict[str, Turn]:
+    by_key = {capture.key: capture for capture in captures}
+    found: dict[str, Turn] = {}
+    for slip in {id(slip): slip for slip in slips.values()}.values():
+        found.update(name_turns({key: by_key[key] for key in slip.held}, slip.turns, slip.held))
+    return found
+
+
+def _wrong_ranks(captures: Sequence[Capture]) -> dict[str, tuple[int, str]]:
+    """Files whose names changed ranks: only where the names tell all ranks of the world, so that they mean them."""
+    found: dict[str, tuple[int, str]] = {}
+    named = {capture.name.rank for capture in captures}
+    for capture in captures:
+        told, claimed = capture.extra.get("traceRank"), capture.name.rank
+        if capture.metadata is not None and claimed is not None and capture.rank != claimed:
+            found[capture.key] = capture.rank or 0, f"holds rank {capture.rank} (its metadata)"
+        if capture.metadata is not None or not isinstance(told, int) or claimed is None or told == claimed:
+            continue
+        if capture.extra.get("worldSize") == len(named) and told in named:
+            found[capture.key] = told, f"holds rank {told} (its distributedInfo)"
+    return found
+
+
+def tell_apart(findings: Sequence[Finding]) -> dict[str, Shape]:
+    """Key -> a shape of its own, for captures of one rank that hold the same shape and differ in their events.
+
+    Those of a combined file, and vLLM's (whose names and spans leave variants out), get ``variant-<n>`` in the order in
+    which they were captured. Captures that nothing tells apart are left as they are: equal.
+    """
+    groups: dict[tuple[int | None, str], list[Finding]] = defaultdict(list)
+    for item in findings:
+        if item.shape is not None and not item.duplicates:
+            groups[item.rank, item.shape.tag].append(item)
+    found: dict[str, Shape] = {}
+    for group in groups.values():
+        signatures = Counter(item.capture.signature for item in group)
+        if len(group) < 2 or max(signatures.values()) > 1:
+            continue
+        if any(item.capture.began_nanoseconds is None and item.capture.window is None for item in group):
+            continue
+        order = sorted(group, key=lambda item: (item.capture.began_nanoseconds or 0, item.capture.window or 0))
+        for number, item in enumerate(order, 1):
+            assert item.shape is not None
+            variants = {**item.shape.variants, UNNAMED: str(number)}
+            found[item.capture.key] = Shape(item.shape.runner, item.shape.unit, item.shape.size, variants)
+    return found
+
+
+def runner_of(shape: Shape) -> str | None:
+    """The runner's name, None where nobody told one."""
+    return None if shape.runner.name == NO_RUNNER else shape.runner.name

@@ -1,0 +1,106 @@
+"""Labels that a cursor gave: SGLang 0.5.18 to 0.5.21 name the n-th trace after the n-th size, largest first, whether or
+not each size was captured once. With v captures of each size the n-th trace holds the (n div v)-th size.
+
+Such labels are no permutation of the right ones, and look like padding: every trace has at least the rows that its
+label claims. They differ from padding in one thing: padding leaves a size that is a padded one as it is. Numbers only,
+pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shapetrace_traces.judge.fit import Series
+
+MIN_TRACES = 3
+STEPS_EACH = 3
+"""Steps of the profiler for each capture: schedule(wait=2, warmup=0, active=1). So the n-th trace, from 0 on, is of
+step 3 n + 2."""
+
+
+@dataclass(frozen=True)
+class Slip:
+    """What the traces of a family really hold."""
+
+    held: Mapping[str, int]
+    """Trace -> size."""
+    turns: Mapping[str, int]
+    """Trace -> its place among the captures of that size, from 0 on."""
+    each: int
+    """Captures of each size."""
+    factor: Fraction
+    series: Series
+    """What shows it."""
+
+
+def is_explained(labels: Mapping[str, int], rows: Mapping[str, int]) -> bool:
+    """Whether labels and rows can both be right: rows = factor x (the smallest padded size that is large enough).
+
+    Of a factor f that makes it true: f x label <= rows of every trace, and no smaller row count of the family would
+    have been enough, so that the next smaller one is < f x label.
+    """
+    most = min(Fraction(count, labels[trace]) for trace, count in rows.items())
+    below: dict[int, int] = {}
+    last = 0
+    for count in sorted(set(rows.values())):
+        below[count], last = last, count
+    least = max(Fraction(below[count], labels[trace]) for trace, count in rows.items())
+    return least < most
+
+
+def find_slip(
+    labels: Mapping[str, int], series: Sequence[Series], steps: Mapping[str, int | None] | None = None
+) -> Slip | None:
+    """The slip that all products show, None where the labels may be right or no one slip fits.
+
+    ``labels`` are the sizes that the names of one runner and rank claim, each once; ``steps`` the number of each
+    trace's profiler step. The largest size is the first that is captured and the first in the cursor's list, so its
+    trace is rightly named and tells the factor of every product. Where that trace is gone the steps have to confirm the
+    places.
+    """
+    if len(set(labels.values())) < len(labels):
+        return None
+    varying = [item for item in series if item.may_condemn and len(set(item.rows.values())) > 1]
+    if not varying or any(is_explained(labels, item.rows) for item in varying):
+        return None
+    whole = [item for item in varying if len(item.rows) == len(labels) >= MIN_TRACES]
+    whole.sort(key=lambda item: (-item.calls, item.name))
+    largest = max(labels, key=lambda trace: labels[trace])
+    for item in whole:
+        slip = _with_factor(labels, item, Fraction(item.rows[largest], labels[largest]), {})
+        if slip is not None and all(_agrees(slip.held, other) for other in varying):
+            return slip
+    if not steps or any(steps.get(trace) is None for trace in labels):
+        return None
+    for item in whole:
+        slip = _with_factor(labels, item, Fraction(1), steps)
+        if slip is not None and all(_agrees(slip.held, other) for other in varying):
+            return slip
+    return None
+
+
+def _with_factor(
+    labels: Mapping[str, int], series: Series, factor: Fraction, steps: Mapping[str, int | None]
+) -> Slip | None:
+    held: dict[str, int] = {}
+    for trace, rows in series.rows.items():
+        size = Fraction(rows) / factor
+        if size.denominator != 1 or size < labels[trace]:
+            return None
+        held[trace] = int(size)
+    # the sizes that were captured: the first may have lost its file, the last ones were never reached
+    sizes = sorted({*labels.values(), *held.values()}, reverse=True)
+    place = {size: number for number, size in enumerate(sizes)}
+    if any(step != STEPS_EACH * place[labels[trace]] + STEPS_EACH - 1 for trace, step in steps.items()):
+        return None
+    for each in range(2, len(sizes) + 1):
+        if all(place[held[trace]] == place[labels[trace]] // each for trace in held):
+            turns = {trace: place[labels[trace]] % each for trace in held}
+            return Slip(held, turns, each, factor, series)
+    return None
+
+
+def _agrees(held: Mapping[str, int], series: Series) -> bool:
+    return len({Fraction(rows, held[trace]) for trace, rows in series.rows.items()}) == 1
