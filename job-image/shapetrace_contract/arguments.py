@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 SHORTEST_ABBREVIATION = 4
 """``--tp`` is how most people write ``--tp-size``: argparse takes every unambiguous beginning."""
+LETTER = 2
+"""The length of ``-n``: argparse reads ``-n2`` as ``-n 2``, and takes ``-t`` for ``-tp``."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +42,29 @@ def _is_number(text: str) -> bool:
     return text.lstrip("-").replace(".", "", 1).isdigit()
 
 
-def given(args: Sequence[str], *flags: str, others: Sequence[str] = ()) -> Argument | None:
-    """The last option that means one of ``flags``, abbreviated or not; None where there is none.
+def means(option: Argument, *flags: str, others: Sequence[str] = ()) -> bool:
+    """Whether ``option`` is one of ``flags``, abbreviated or not.
 
     ``others`` are whole flags of the engine that are no abbreviation although one of ``flags`` begins like them.
     """
+    if option.name in flags:
+        return True
+    if option.name in others:
+        return False
+    if not option.name.startswith("--"):
+        return any(
+            len(flag) == LETTER and option.name.startswith(flag)
+            or not flag.startswith("--") and flag.startswith(option.name)
+            for flag in flags
+        )
+    return len(option.name) >= SHORTEST_ABBREVIATION and any(flag.startswith(option.name) for flag in flags)
+
+
+def given(args: Sequence[str], *flags: str, others: Sequence[str] = ()) -> Argument | None:
+    """The last option that :func:`means` one of ``flags``; None where there is none."""
     found = None
     for option in options(args):
-        whole = option.name in flags
-        abbreviated = (
-            option.name.startswith("--")
-            and len(option.name) >= SHORTEST_ABBREVIATION
-            and option.name not in others
-            and any(flag.startswith(option.name) for flag in flags)
-        )
-        if whole or abbreviated:
+        if means(option, *flags, others=others):
             found = option
     return found
 

@@ -6,10 +6,12 @@ the engine's version is the launcher's alone (``shapetrace_launcher/engines``). 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shapetrace_contract.arguments import Argument, Refused, given, options, refused
+from shapetrace_contract.arguments import Argument, Refused, given, means, options, refused
 
 SERVING = ("sglang", "vllm")
 """The engines that serve for ever, and load models."""
@@ -30,19 +32,27 @@ def _has_no_attention_groups(option: Argument, args: Sequence[str]) -> bool:
 
 
 def _is_ray(option: Argument, args: Sequence[str]) -> bool:
-    return option.value == "ray"
+    """By its word, or by the path of a class: ``vllm.v1.executor.ray_executor.RayDistributedExecutor``."""
+    return re.search(r"(^|[._])ray", option.value, re.IGNORECASE) is not None
+
+
+_CAPTURES = "capture_torch_profiler"
+_OFF = frozenset({"", "false", "0", "0.0", "no", "n", "off", "f", "none", "null"})
 
 
 def _captures_traces(option: Argument, args: Sequence[str]) -> bool:
     """``--profiler-config`` in each of its spellings: JSON, and one key of it."""
-    key = "capture_torch_profiler"
-    for each in options(args):
-        if each.name != "--profiler-config":
-            continue
-        text = f"{each.key}:{each.value}".lower().replace('"', "").replace(" ", "").replace("-", "_")
-        if f"{key}:true" in text or f"{key}:1" in text:
-            return True
-    return False
+    return any(_turns_on(each) for each in options(args) if means(each, "--profiler-config"))
+
+
+def _turns_on(option: Argument) -> bool:
+    value: Any = option.value if option.key.replace("-", "_") == _CAPTURES else ""
+    if not option.key:
+        try:
+            value = json.loads(option.value).get(_CAPTURES)
+        except (ValueError, AttributeError):  # vLLM will not start with it
+            return False
+    return str(value).lower() not in _OFF
 
 
 SGLANG_REFUSED = (
@@ -75,6 +85,10 @@ VLLM_REFUSED = (
     Refused(("--tensor-parallel-size", "-tp"), _in_parallelism("tensor")),
     Refused(("--pipeline-parallel-size", "-pp"), _in_parallelism("pipeline")),
     Refused(("--data-parallel-size", "-dp"), _in_parallelism("dataReplicas")),
+    Refused(
+        ("--prefill-context-parallel-size", "-pcp"),
+        "it makes ranks of its own, which parallelism has no field for; leave it out",
+    ),
     *(
         Refused(flags, _ONE_NODE)
         for flags in (

@@ -134,7 +134,7 @@ def sizes(targets: Sequence[Mapping[str, Any]], runner: str | None = None) -> li
 def with_plugin(variable: str, environment: Mapping[str, str], *, empty_means_all: bool) -> dict[str, str]:
     """``variable`` with our plugin added, if it is set: it then lists the only plugins that the engine loads."""
     text = environment.get(variable)
-    if text is None or (empty_means_all and not text.strip()):
+    if text is None or (empty_means_all and not text):  # blanks alone are a list of none
         return {}
     names = [name.strip() for name in text.split(",") if name.strip()]
     return {variable: ",".join(dict.fromkeys([*names, serving.PLUGIN]))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from shapetrace_contract.arguments import given, options
+from shapetrace_contract.arguments import given, means, options
 from shapetrace_contract.settings import CaptureSettings, EngineSettings
 
 from shapetrace_launcher.engines import Command, Context, EngineConfigurationError, serving
@@ -82,7 +82,7 @@ def _models(flags: serving.Flags, args: list[str], engine: EngineSettings) -> No
 
 def _take_speculative(args: list[str]) -> dict[str, object]:
     """The person's ``--speculative-config``, taken out of ``args``: vLLM reads the last one only."""
-    found = [option for option in options(args) if option.name in (SPECULATIVE, "-sc")]
+    found = [option for option in options(args) if means(option, SPECULATIVE, "-sc")]
     if not found:
         return {}
     try:
@@ -106,5 +106,5 @@ def _has_sizes(args: Sequence[str]) -> bool:
     return any(
         "cudagraph_capture_sizes" in f"{option.key}:{option.value}"
         for option in options(args)
-        if option.name in ("--compilation-config", "-cc")
+        if means(option, "--compilation-config", "-cc")
     )

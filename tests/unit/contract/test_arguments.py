@@ -65,6 +65,13 @@ def test_keys_of_nested_options_are_told_apart_from_dots_in_values() -> None:
         ("vllm", ["--profiler-config", '{"profiler": "torch", "capture_torch_profiler": true}'], "--profiler-config: "),
         ("vllm", ["--profiler-config.capture_torch_profiler", "true"], "--profiler-config.capture_torch_profiler: "),
         ("vllm", ["--profiler_config.capture_torch_profiler=True"], "--profiler-config.capture_torch_profiler: "),
+        ("vllm", ["--profiler-config", '{"capture_torch_profiler":\n\ttrue}'], "--profiler-config: "),
+        ("vllm", ["--profiler-config", '{"capture_torch_profiler": "yes"}'], "--profiler-config: "),
+        ("vllm", ["--profiler-c.capture_torch_profiler", "on"], "--profiler-c.capture_torch_profiler: "),
+        ("vllm", ["--prefill-context-parallel-size", "2"], "it makes ranks of its own"),
+        ("vllm", ["-n2"], "-n2: a run is one pod on one node"),
+        ("vllm", ["-t", "2"], "-t: it is made from parallelism.tensor"),
+        ("vllm", ["--distributed-executor-backend", "vllm.v1.executor.ray_executor.RayDistributedExecutor"], "use mp"),
         ("vllm", ["org/model"], "it begins with 'org/model'"),
     ],
 )
@@ -84,7 +91,10 @@ def test_what_contradicts_the_spec_or_breaks_the_recording_is_refused_by_name(
         ("sglang", ["--tokenizer-path", "/t", "--port", "1"]),
         ("vllm", ["--profiler-config", '{"profiler": "torch", "torch_profiler_dir": "/tmp/x"}']),
         ("vllm", ["--profiler-config.capture_torch_profiler=false", "--max-model-len", "8k"]),
+        ("vllm", ["--profiler-config", '{"capture_torch_profiler": "off"}']),
+        ("vllm", ["--profiler-config", "no JSON"]),
         ("vllm", ["--distributed-executor-backend", "mp", "--enforce-eager", "-cc.mode=3"]),
+        ("vllm", ["--distributed-executor-backend", "mine.array_executor.ArrayExecutor", "-dcp", "2"]),
     ],
 )
 def test_the_persons_own_choices_are_left_alone(name: str, args: list[str]) -> None:

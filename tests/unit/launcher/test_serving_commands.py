@@ -91,9 +91,10 @@ def test_vllm_under_another_name_is_started_without_its_command() -> None:
     assert command.argv[1:5] == ("-m", "vllm.entrypoints.openai.api_server", "--model", "/models/target")
 
 
-def test_vllm_with_draft_and_adapters() -> None:
+@pytest.mark.parametrize("flag", ["--speculative-config", "--speculative-c", "-sc", "-s"])
+def test_vllm_with_draft_and_adapters(flag: str) -> None:
     models = [TARGET, DRAFT, {"role": "adapter", "path": "/loras/a"}, {"role": "tokenizer", "path": "/t"}]
-    user = ["--max-num-seqs", "8", "--speculative-config", '{"num_speculative_tokens": 3}', "--seed", "1"]
+    user = ["--max-num-seqs", "8", flag, '{"num_speculative_tokens": 3}', "--seed", "1"]
     argv = made("vllm", "0.32.0", *user, models=models).argv
     assert argv[5:13] == (
         "--tokenizer", "/t", "--speculative-config", '{"model": "/models/draft", "num_speculative_tokens": 3}',
@@ -109,6 +110,7 @@ def test_vllm_with_draft_and_adapters() -> None:
         ["--compilation-config", '{"cudagraph_capture_sizes": [4]}'],
         ["-cc.cudagraph_capture_sizes=[4]"],
         ["--compilation_config.cudagraph_capture_sizes+", "4"],
+        ["--compilation-c", '{"cudagraph_capture_sizes": [4]}'],
     ],
 )
 def test_sizes_that_the_person_gives_vllm_in_any_spelling_take_the_place_of_ours(user: list[str]) -> None:
@@ -180,6 +182,7 @@ def test_a_refusal_of_the_spec_is_the_launchers_too() -> None:
     [
         ("sglang", "0.5.23", "SGLANG_PLUGINS", None, None),
         ("sglang", "0.5.23", "SGLANG_PLUGINS", "", None),
+        ("sglang", "0.5.23", "SGLANG_PLUGINS", " ", "shapetrace"),
         ("sglang", "0.5.23", "SGLANG_PLUGINS", "a, b", "a,b,shapetrace"),
         ("sglang", "0.5.23", "SGLANG_PLUGINS", "shapetrace,a", "shapetrace,a"),
         ("vllm", "0.32.0", "VLLM_PLUGINS", None, None),
