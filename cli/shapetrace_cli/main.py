@@ -194,6 +194,46 @@ def _show(source: str, **options: Any) -> None:
         table.print_table(listing, sys.stdout)
 
 
+@cli.command(
+    "verify",
+    short_help="Check every object of a run against its manifest.",
+    epilog="Exit code 0: everything that the manifest lists is there, whole and what its label says; late objects are "
+    "named and do no harm. 1: something is missing or differs, each is named. 2: wrong usage.",
+)
+@click.argument("source", metavar="DIR|s3://...|NAME")
+@_cluster_options
+@_s3_options
+@click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True, help="Objects at once.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@_OUTPUT
+def _verify(source: str, **options: Any) -> None:
+    """Read every trace that a manifest lists, where it is stored: size, SHA-256, whole gzip, metadata, tag and span.
+
+    \b
+    Examples:
+      shapetrace verify ./out
+      shapetrace verify s3://traces/team/profiling/glm/5f0c.../attempt-1/ --endpoint https://s3.example.org
+    """
+    from shapetrace_cli import verify
+
+    # a folder of this name is what is meant, though a run may be called the same
+    there = "" if "://" in source or not Path(source).is_dir() else f".{os.sep}"
+    result = verify.verify(
+        _open(there + source if not Path(source).is_absolute() else source, options),
+        sha256=options["sha256"],
+        parallel=options["parallel"],
+        quiet=options["quiet"],
+        stderr=sys.stderr,
+    )
+    if options["output"] == "json":
+        click.echo(json.dumps(result.to_json(), indent=2))
+    elif options["output"] == "table":
+        for line in verify.lines(result):
+            click.echo(line)
+    if not result.is_right:
+        sys.exit(EXIT_FAILED)
+
+
 @cli.command("watch", short_help="Show the ranks of a run until it ends.")
 @click.argument("name")
 @_cluster_options

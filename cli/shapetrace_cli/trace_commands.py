@@ -1,4 +1,4 @@
-"""Arguments and help texts of the commands on traces that are there already: index, relabel, verify."""
+"""Arguments and help texts of the commands on traces that are there already: index and relabel."""
 
 # ruff: noqa: PLC0415 - as in main.py: --help must not wait for what it does not need
 

@@ -173,7 +173,14 @@ class Manifest(_Model):
 
 
 def digest(traces: Iterable[ManifestTrace]) -> str:
-    """One hash for a set of traces, whatever their order: SHA-256 over their canonical JSON, sorted."""
-    dumped = (trace.model_dump(mode="json", by_alias=True) for trace in traces)
-    lines = sorted(json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for value in dumped)
+    """One hash for a set of traces, whatever their order: :func:`digest_of_json` of what is written of them."""
+    return digest_of_json(trace.model_dump(mode="json", by_alias=True) for trace in traces)
+
+
+def digest_of_json(traces: Iterable[Any]) -> str:
+    """The same of the entries as they are stored: SHA-256 over their canonical JSON, sorted, a line each.
+
+    Whoever checks a digest asks here: fields that a newer writer added, and an older one did not know, count too.
+    """
+    lines = sorted(json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for value in traces)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

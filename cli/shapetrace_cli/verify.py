@@ -1,0 +1,125 @@
+"""``shapetrace verify``: every object that a manifest lists, read and compared; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import IO, Any
+
+from shapetrace_traces.manifest import Manifest, ManifestTrace
+from shapetrace_traces.store import StoreError, StoreUnreachable
+from shapetrace_traces.verify import Checked, check_trace, digest_fault, late_objects
+
+from shapetrace_cli.errors import CliError
+from shapetrace_cli.report import Reporter
+from shapetrace_cli.source import Source, read_manifest, store_fault
+from shapetrace_cli.text import plain, size_text
+
+_TELL_BYTES = 8 * 1024 * 1024
+"""Where less is read a person does not wait."""
+
+
+@dataclass
+class Verified:
+    """What a verification found."""
+
+    name: str
+    verdict: str
+    total: int
+    checked: list[Checked] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    manifest_faults: list[str] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> list[Checked]:
+        """Objects that are missing or not what they should be."""
+        return sorted((item for item in self.checked if item.faults), key=lambda item: item.key)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether everything that the manifest lists is there and right."""
+        return not self.wrong and not self.manifest_faults and len(self.checked) == self.total
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "v": 1,
+            "ok": self.is_right,
+            "run": self.name,
+            "verdict": self.verdict,
+            "traces": self.total,
+            "verified": len(self.checked) - len(self.wrong),
+            "manifestFaults": self.manifest_faults,
+            "wrong": [
+                {"key": item.key, "missing": item.is_missing, "faults": list(item.faults)} for item in self.wrong
+            ],
+            "late": self.late,
+            "notes": [{"key": item.key, "note": item.note} for item in self.checked if item.note],
+        }
+
+
+def verify(source: Source, *, sha256: str, parallel: int, quiet: bool, stderr: IO[str]) -> Verified:
+    """Check every object of an attempt. :class:`CliError` where the manifest cannot be read or the store fails."""
+    body, listing = read_manifest(source, sha256)
+    try:
+        manifest = Manifest.from_bytes(body)
+    except ValueError as error:
+        raise CliError(f"the manifest in {plain(source.location, 300)} cannot be used: {plain(error, 300)}") from None
+    name = f"{manifest.run.namespace}/{manifest.run.name} attempt {manifest.run.attempt}"
+    result = Verified(plain(name, 300), manifest.verdict.value, len(listing.traces))
+    if fault := digest_fault(listing.raw):
+        result.manifest_faults.append(fault)
+    total_bytes = sum(entry.stored_bytes for entry in manifest.traces)
+    run = manifest.run
+
+    def check(entry: ManifestTrace) -> Checked:
+        try:
+            return check_trace(source.store, entry, run.uid, run.attempt)
+        except StoreUnreachable:
+            return check_trace(source.store, entry, run.uid, run.attempt)  # once more; a store that is down stays so
+
+    with Reporter(result.name, len(manifest.traces), total_bytes, stderr, quiet=quiet) as reporter:
+        if total_bytes > _TELL_BYTES:
+            reporter.begin(f"verifying {len(manifest.traces)} traces, {size_text(total_bytes)}")
+        try:
+            for checked in _each(check, manifest.traces, parallel):
+                result.checked.append(checked)
+                reporter.step(checked.bytes)
+            result.late = late_objects(source.store, manifest)
+        except StoreError as error:
+            raise store_fault(error) from None
+    return result
+
+
+def _each(check: Callable[[ManifestTrace], Checked], entries: list[ManifestTrace], parallel: int) -> Iterator[Checked]:
+    """At most ``parallel`` objects at once, in no order."""
+    pool = ThreadPoolExecutor(parallel, thread_name_prefix="verify")
+    try:
+        waiting = iter(entries)
+        running: set[Future[Checked]] = {pool.submit(check, entry) for entry in islice(waiting, parallel)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+                running.update(pool.submit(check, entry) for entry in islice(waiting, 1))
+    finally:
+        # not waited for: a thread may be stuck in a read until the store's timeout
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def lines(result: Verified, limit: int = 50) -> list[str]:
+    """For a person: what is wrong by name, what came late, and the count last."""
+    found = [f"manifest.json: {fault}" for fault in result.manifest_faults]
+    for items in (
+        [f"{item.key}: {'missing: ' if item.is_missing else ''}{'; '.join(item.faults)}" for item in result.wrong],
+        [f"{key}: late: no part of the manifest" for key in result.late],
+        [f"{item.key}: {item.note}" for item in result.checked if item.note],
+    ):
+        found += items[:limit]
+        if len(items) > limit:
+            found.append(f"... and {len(items) - limit} more; -o json has them")
+    right = len(result.checked) - len(result.wrong)
+    found.append(f"{result.name}: {result.verdict}, {right} of {result.total} traces verified")
+    return [plain(line, 600) for line in found]

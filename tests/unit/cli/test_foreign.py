@@ -1,0 +1,136 @@
+"""``shapetrace index`` and ``shapetrace relabel`` as a person calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shapetrace_cli.main import main
+
+# the tests are no installed package: an absolute import would not find them
+from ..traces import kineto  # noqa: TID252
+from ..traces.kineto import DENSE_SPARSE, PerSize0518, graphs  # noqa: TID252
+from .conftest import files
+
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+@pytest.fixture
+def mislabelled(tmp_path: Path) -> Path:
+    PerSize0518(tmp_path / "graph_capture_profile", SIZES).capture(graphs(SIZES, DENSE_SPARSE))
+    return tmp_path / "graph_capture_profile"
+
+
+def test_index_says_of_each_file_what_it_holds(mislabelled: Path, capsys: Any) -> None:
+    assert run("index", mislabelled) == 1
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0].split() == ["FILE", "RANK", "LABEL", "HOLDS", "SUPPORT"]
+    row = next(line for line in lines if line.startswith("DecodeCudaGraphRunner_bs_7_"))
+    assert row.split() == [
+        "DecodeCudaGraphRunner_bs_7_rank0.json.gz", "0", "bs", "7", "bs", "8", "attention=sparse", "proven/distinct",
+        "WRONG",
+    ]  # fmt: skip
+    assert "Mislabelled: 8 captures (sglang-per-size)" in lines
+    assert err == "", "a person who does not wait sees no progress"
+
+
+def test_index_as_json(mislabelled: Path, capsys: Any) -> None:
+    assert run("index", mislabelled, "-o", "json") == 1
+    value = json.loads(capsys.readouterr().out)
+    assert (value["verdict"], len(value["captures"]), value["layouts"]) == ("Mislabelled", 8, ["sglang-per-size"])
+
+
+@pytest.mark.parametrize(("name", "code"), [("complete", 0), ("eager", 0), ("half", 1), ("nameless", 1), ("none", 2)])
+def test_exit_codes_of_index(tmp_path: Path, name: str, code: int, capsys: Any) -> None:
+    if name == "eager":
+        kineto.write_eager(tmp_path)
+    elif name == "nameless":
+        kineto.write_combined(tmp_path, graphs(SIZES, shapes=False))
+    elif name != "none":
+        kineto.write_tagged(tmp_path, graphs(SIZES))
+    if name == "half":
+        path = tmp_path / "DecodeCudaGraphRunner_bs_8_rank0.json.gz"
+        path.write_bytes(path.read_bytes()[:500])
+    assert run("index", tmp_path) == code
+    out, err = capsys.readouterr()
+    if name == "half":
+        assert "DecodeCudaGraphRunner_bs_8_rank0.json.gz cannot be read: the gzip stream ends early" in out
+    if name == "none":
+        assert "holds no trace" in err
+
+
+def test_index_of_one_file(mislabelled: Path, capsys: Any) -> None:
+    assert run("index", mislabelled / "DecodeCudaGraphRunner_bs_8_rank0.json.gz") == 0
+    assert "Complete: 1 capture" in capsys.readouterr().out
+
+
+def test_index_reads_many_files_with_several_processes(mislabelled: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr("shapetrace_cli.foreign._ALONE_BYTES", 0)
+    monkeypatch.setattr("shapetrace_cli.foreign._TELL_BYTES", 0)
+    assert run("index", mislabelled, "--parallel", "2") == 1
+    out, err = capsys.readouterr()
+    assert "Mislabelled: 8 captures" in out
+    assert err.startswith("graph_capture_profile: reading 8 files")
+
+
+def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path, capsys: Any) -> None:
+    path = kineto.write_combined(tmp_path, graphs((1, 2)))
+    path.rename(tmp_path / "a\x1b[2Jb.json.gz")
+    assert run("index", tmp_path) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_relabel_writes_copies_and_says_which(mislabelled: Path, tmp_path: Path, capsys: Any) -> None:
+    before = files(mislabelled)
+    assert run("relabel", mislabelled, tmp_path / "right", "--names", "upstream") == 0
+    out, err = capsys.readouterr()
+    row = next(line for line in out.splitlines() if line.startswith("DecodeCudaGraphRunner_bs_7_"))
+    assert row.split()[1:] == ["DecodeCudaGraphRunner_bs_8_sparse_rank0.json.gz", "proven/distinct"]
+    assert err == f"8 traces are in {tmp_path / 'right'}\n"
+    assert files(mislabelled) == before
+    assert run("index", tmp_path / "right") == 0
+
+
+def test_relabel_splits_a_combined_file(tmp_path: Path, capsys: Any) -> None:
+    path = kineto.write_combined(tmp_path / "in", graphs(SIZES))
+    assert run("relabel", path, tmp_path / "out", "-o", "json") == 0
+    value = json.loads(capsys.readouterr().out)
+    assert [(copy["window"], copy["tag"]) for copy in value["copies"]] == [
+        (8 - size, f"DecodeCudaGraphRunner__bs_{size}") for size in SIZES
+    ]
+    assert run("index", tmp_path / "out") == 0
+
+
+def test_relabel_refuses_what_it_cannot_name_and_writes_the_rest_on_request(tmp_path: Path, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path / "in", graphs(SIZES))
+    path = tmp_path / "in/DecodeCudaGraphRunner_bs_8_rank0.json.gz"
+    path.write_bytes(path.read_bytes()[:500])
+    out = tmp_path / "out"
+    assert run("relabel", tmp_path / "in", out) == 1
+    err = capsys.readouterr().err
+    assert err.splitlines()[0] == f"{path.name}: cannot be read: the gzip stream ends early"
+    assert "nothing was written: 1 of 8 traces cannot be named" in err
+    assert not out.exists()
+    assert run("relabel", tmp_path / "in", out, "--skip-unsure", "-o", "none") == 1
+    assert len(files(out)) == 7
+
+
+@pytest.mark.parametrize("out", ["in", "in/x", "full"])
+def test_relabel_refuses_a_target_before_it_reads(tmp_path: Path, out: str, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path / "in", graphs((1, 2)))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine").write_text("mine")
+    before = files(tmp_path)
+    assert run("relabel", tmp_path / "in", tmp_path / out) == 2
+    assert "nothing was written" in capsys.readouterr().err
+    assert files(tmp_path) == before

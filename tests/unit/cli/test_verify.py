@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shapetrace_cli.main import main
+from shapetrace_contract import keys
+from shapetrace_contract.tag import Runner, Shape
+from shapetrace_traces.manifest import digest_of_json
+
+UID = "0f3c9f6e-5a1b-4c0e-9d57-0123456789ab"
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def trace_text(shape: Shape, rank: int) -> bytes:
+    """What our capture writes: the tag in metadata and as a span."""
+    span = {"ph": "X", "cat": "user_annotation", "name": shape.tag, "pid": 1, "tid": 1, "ts": 1.0, "dur": 9.0}
+    operator = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 2.0, "dur": 1.0}
+    own = {"v": 1, "tag": shape.tag, "shape": shape.to_json(), "rank": rank, "stage": "capture", "epoch": 1}
+    return json.dumps({"shapetrace": own, "traceEvents": [span, operator], "trace_id": f"{shape.tag} {rank}"}).encode()
+
+
+def entry(root: Path, rank: int, size: int, text: bytes | None = None) -> dict[str, Any]:
+    shape = Shape(Runner("DecodeRunner"), "bs", size, {"lora": "lora"})
+    raw = trace_text(shape, rank) if text is None else text
+    body = gzip.compress(raw, mtime=0)
+    key = keys.trace_key(rank, shape.tag)
+    (root / key).parent.mkdir(parents=True, exist_ok=True)
+    (root / key).write_bytes(body)
+    return {
+        "key": key,
+        "sha256": hashlib.sha256(body).hexdigest(),
+        "bytes": len(body),
+        "rawSha256": hashlib.sha256(raw).hexdigest(),
+        "rawBytes": len(raw),
+        "tag": shape.tag,
+        "alias": "a",
+        "shape": shape.to_json(),
+        "rank": rank,
+        "stage": "capture",
+        "epoch": 1,
+        "support": {"size": "proven", "variants": {"lora": "distinct"}},
+    }
+
+
+def write(root: Path, traces: list[dict[str, Any]], **more: Any) -> None:
+    run_id = {"namespace": "profiling", "name": "demo", "uid": UID, "attempt": 1}
+    value = {"v": 1, "run": run_id, "verdict": "Complete", "digest": digest_of_json(traces), "traces": traces}
+    (root / "manifest.json").write_text(json.dumps({**value, "engine": {"name": "torch"}, **more}))
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Path:
+    root = tmp_path / "attempt-1"
+    write(root, [entry(root, rank, size) for rank in (0, 1) for size in (1, 2)])
+    return root
+
+
+def test_what_is_as_the_manifest_says_is_verified(attempt: Path, capsys: Any) -> None:
+    assert run("verify", attempt) == 0
+    assert capsys.readouterr().out == "profiling/demo attempt 1: Complete, 4 of 4 traces verified\n"
+
+
+def test_a_folder_needs_no_slash(attempt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(attempt.parent)
+    assert run("verify", "attempt-1") == 0
+
+
+def test_nothing_is_written(attempt: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in attempt.rglob("*")}
+    assert run("verify", attempt, "-o", "none") == 0
+    assert {path: path.stat().st_mtime_ns for path in attempt.rglob("*")} == before
+
+
+def cut(root: Path, key: str) -> None:
+    (root / key).write_bytes((root / key).read_bytes()[:-20])
+
+
+def grow(root: Path, key: str) -> None:
+    (root / key).write_bytes((root / key).read_bytes() + b"x" * 100)
+
+
+def flip(root: Path, key: str) -> None:
+    body = bytearray((root / key).read_bytes())
+    body[len(body) // 2] ^= 1
+    (root / key).write_bytes(bytes(body))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (cut, "bytes are stored, the manifest says"),
+        (grow, "more than"),
+        (flip, "SHA-256: stored is"),
+        (lambda root, key: (root / key).unlink(), "missing: the manifest lists it"),
+    ],
+    ids=["cut", "grow", "flip", "gone"],
+)
+def test_an_object_that_is_not_what_was_stored_is_named(
+    attempt: Path, capsys: Any, damage: Callable[[Path, str], Any], said: str
+) -> None:
+    key = "traces/rank-00001/DecodeRunner__bs_2__lora-lora.json.gz"
+    damage(attempt, key)
+    assert run("verify", attempt) == 1
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{key}: ")
+    assert said in first
+    assert "3 of 4 traces verified" in last
+
+
+def spoiled(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """A trace whose content disagrees with its label, though every hash is right."""
+    shape = Shape(Runner("DecodeRunner"), "bs", 4, {"lora": "lora"})
+    value = json.loads(trace_text(shape, 0))
+    change(value)
+    write(root, [entry(root, 0, 1), entry(root, 0, 4, json.dumps(value).encode())])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda value: value["shapetrace"].update(tag="DecodeRunner__bs_8__lora-lora"), "DecodeRunner__bs_8"),
+        (lambda value: value["shapetrace"]["shape"].update(size=8), "its metadata says the shape"),
+        (lambda value: value["shapetrace"].update(rank=3), "rank 3"),
+        (lambda value: value.pop("shapetrace"), "its metadata names no shape"),
+        (lambda value: value["traceEvents"][0].update(name="other"), "no span in it is named"),
+        (lambda value: value["traceEvents"][0].update(name="DecodeRunner__bs_8__lora-lora"), "its span"),
+    ],
+)
+def test_a_trace_that_says_it_is_another_is_named(
+    tmp_path: Path, capsys: Any, change: Callable[[dict[str, Any]], None], said: str
+) -> None:
+    spoiled(tmp_path / "a", change)
+    assert run("verify", tmp_path / "a") == 1
+    out = capsys.readouterr().out
+    assert said in out
+    assert "1 of 2 traces verified" in out
+
+
+def test_gzip_that_is_not_whole_is_a_fault_even_where_its_hash_is_right(tmp_path: Path, capsys: Any) -> None:
+    root = tmp_path / "a"
+    one = entry(root, 0, 1)
+    body = (root / one["key"]).read_bytes()[:-4]
+    (root / one["key"]).write_bytes(body)
+    write(root, [{**one, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}])
+    assert run("verify", root) == 1
+    assert "the gzip stream ends early" in capsys.readouterr().out
+
+
+def test_a_trace_under_anothers_key_is_named(tmp_path: Path, capsys: Any) -> None:
+    root = tmp_path / "a"
+    one, two = entry(root, 0, 1), entry(root, 0, 2)
+    paths = root / one["key"], root / two["key"]
+    bodies = [path.read_bytes() for path in paths]
+    for path, body in zip(paths, reversed(bodies), strict=True):
+        path.write_bytes(body)
+    swapped = [{**one, **{name: two[name] for name in ("sha256", "bytes", "rawSha256", "rawBytes")}}]
+    swapped += [{**two, **{name: one[name] for name in ("sha256", "bytes", "rawSha256", "rawBytes")}}]
+    write(root, swapped)
+    assert run("verify", root, "-o", "json") == 1
+    assert len(json.loads(capsys.readouterr().out)["wrong"]) == 2
+
+
+def test_a_digest_is_right_in_any_order_and_with_fields_of_a_newer_writer(tmp_path: Path) -> None:
+    root = tmp_path / "a"
+    traces = [{**entry(root, 0, size), "newer": {"x": 1}} for size in (1, 2, 3)]
+    write(root, traces[::-1], digest=digest_of_json(traces))
+    assert run("verify", root) == 0
+
+
+def test_a_digest_that_is_not_that_of_the_traces_is_told(tmp_path: Path, capsys: Any) -> None:
+    root = tmp_path / "a"
+    traces = [entry(root, 0, size) for size in (1, 2)]
+    write(root, traces[:1], digest=digest_of_json(traces))
+    assert run("verify", root) == 1
+    assert "manifest.json: its digest is" in capsys.readouterr().out
+
+
+def test_late_objects_are_named_and_do_no_harm(attempt: Path, capsys: Any) -> None:
+    entry(attempt, 1, 64)
+    assert run("verify", attempt) == 0
+    assert "bs_64__lora-lora.json.gz: late: no part of the manifest" in capsys.readouterr().out
+
+
+def test_the_manifests_own_hash_is_checked(attempt: Path) -> None:
+    right = hashlib.sha256((attempt / "manifest.json").read_bytes()).hexdigest()
+    assert run("verify", attempt, "--sha256", right) == 0
+    assert run("verify", attempt, "--sha256", "0" * 64) == 1
+
+
+@pytest.mark.parametrize("place", ["./nowhere", "s3://b/x"])
+def test_a_wrong_place_is_wrong_usage(place: str) -> None:
+    assert run("verify", place) == 2
+
+
+def test_programs_get_json(attempt: Path, capsys: Any) -> None:
+    assert run("verify", attempt, "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "v": 1,
+        "ok": True,
+        "run": "profiling/demo attempt 1",
+        "verdict": "Complete",
+        "traces": 4,
+        "verified": 4,
+        "manifestFaults": [],
+        "wrong": [],
+        "late": [],
+        "notes": [],
+    }

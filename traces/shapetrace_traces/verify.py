@@ -1,0 +1,168 @@
+"""Whether an attempt's objects are what its manifest says: each is read once, through the store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from shapetrace_contract import keys
+from shapetrace_contract.tag import Shape, TagError
+
+from shapetrace_traces.index import index_stream
+from shapetrace_traces.judge.evidence import Trace
+from shapetrace_traces.judge.identity import find_mismatch
+from shapetrace_traces.manifest import Manifest, ManifestTrace, digest_of_json
+from shapetrace_traces.store import ObjectInfo, ObjectMissing, Store
+
+FOLDERS = (keys.TRACES, "replay/")
+"""Where the objects are that a manifest lists."""
+MAX_LATE = 10_000
+_BLOCK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One listed object and what is wrong with it."""
+
+    key: str
+    bytes: int
+    faults: tuple[str, ...] = ()
+    is_missing: bool = False
+    note: str = ""
+    """What could not be looked at."""
+
+
+@dataclass
+class Hashed:
+    """A stream that is hashed while it is read."""
+
+    stream: BinaryIO
+    limit_bytes: int
+    sha256: Any = field(default_factory=hashlib.sha256)
+    count: int = 0
+
+    def read(self, count: int, /) -> bytes:
+        """The next bytes; none beyond the limit."""
+        block = self.stream.read(min(count, self.limit_bytes - self.count))
+        self.sha256.update(block)
+        self.count += len(block)
+        return block
+
+    def drain(self) -> None:
+        """Read what is left."""
+        while self.read(_BLOCK_BYTES):
+            pass
+
+
+def check_trace(store: Store, entry: ManifestTrace, run_uid: str, attempt: int) -> Checked:
+    """Hash, size, whole gzip, and that metadata, tag, span and the object's own metadata agree with the label.
+
+    Raises the store's errors, but for an object that is not there.
+    """
+    faults = list(_entry_faults(entry))
+    try:
+        info = store.head(entry.key)
+        with store.open(entry.key) as stream:
+            # one byte more than announced is enough to see that there is more
+            hashed = Hashed(stream, entry.stored_bytes + 1)
+            raw, raw_bytes = hashlib.sha256(), 0
+
+            def see(block: bytes) -> None:
+                nonlocal raw_bytes
+                raw_bytes += len(block)
+                raw.update(block)
+
+            index = index_stream(hashed, see=see)
+            hashed.drain()
+    except ObjectMissing:
+        return Checked(entry.key, 0, ("the manifest lists it, the store does not have it",), is_missing=True)
+    if hashed.count != entry.stored_bytes:
+        more = "more than" if hashed.count > entry.stored_bytes else str(hashed.count)
+        than = f" {entry.stored_bytes}" if hashed.count > entry.stored_bytes else ""
+        faults.append(f"size: {more}{than} bytes are stored, the manifest says {entry.stored_bytes}")
+    elif hashed.sha256.hexdigest() != entry.sha256:
+        faults.append(f"SHA-256: stored is {hashed.sha256.hexdigest()}, the manifest says {entry.sha256}")
+    note = ""
+    if index.get("unread"):
+        note = f"its content was not looked at: {index['error']}"
+    elif index["error"] is not None:
+        faults.append(f"content: {index['error']}")
+    else:
+        if entry.raw_bytes is not None and entry.raw_bytes != raw_bytes:
+            faults.append(f"unpacked it has {raw_bytes} bytes, the manifest says {entry.raw_bytes}")
+        elif entry.raw_sha256 is not None and entry.raw_sha256 != raw.hexdigest():
+            faults.append(f"unpacked its SHA-256 is {raw.hexdigest()}, the manifest says {entry.raw_sha256}")
+        faults += _content_faults(entry, index)
+    faults += _object_faults(entry, info, run_uid, attempt)
+    return Checked(entry.key, hashed.count, tuple(faults), note=note)
+
+
+def _entry_faults(entry: ManifestTrace) -> Iterator[str]:
+    """Where the manifest's own words about a trace disagree."""
+    try:
+        shape = Shape.from_tag(entry.tag)
+    except TagError as error:
+        yield f"the manifest's tag: {error}"
+        return
+    if entry.shape != shape.to_json():
+        yield f"the manifest's shape {entry.shape} is not that of the tag {entry.tag}"
+    folder = keys.TRACES if entry.stage == "capture" else FOLDERS[1]
+    expected = f"{folder}{keys.rank_name(entry.rank)}/{entry.tag}.json.gz"
+    if entry.key != expected:
+        yield f"by rank, stage and tag its key is {expected}"
+
+
+def _content_faults(entry: ManifestTrace, index: Mapping[str, Any]) -> Iterator[str]:
+    """What the trace says of itself against the label."""
+    try:
+        shape = Shape.from_tag(entry.tag)
+    except TagError:
+        return
+    metadata = index["metadata"]
+    if metadata is None:
+        yield "its metadata names no shape"
+    elif metadata.get("shape") != shape.to_json():
+        yield f"its metadata says the shape {metadata.get('shape')}"
+    if entry.tag not in index["spans"]:
+        yield f"no span in it is named {entry.tag}"
+    trace = Trace(entry.key, entry.rank, entry.tag, shape, entry.stage, entry.epoch, {}, (), index)
+    mismatch = find_mismatch(trace) if metadata is not None else None
+    if mismatch is not None:
+        yield from (f"it holds {text}" for text in mismatch.holds)
+
+
+def _object_faults(entry: ManifestTrace, info: ObjectInfo | None, run_uid: str, attempt: int) -> Iterator[str]:
+    """What the stored object's metadata says against the label. A copy in a folder has none."""
+    expected = {
+        "shapetrace-run": run_uid,
+        "shapetrace-attempt": str(attempt),
+        "shapetrace-rank": str(entry.rank),
+        "shapetrace-tag": entry.tag,
+    }
+    if entry.raw_sha256 is not None:
+        expected["shapetrace-raw-sha256"] = entry.raw_sha256
+    for name, value in expected.items():
+        found = info.metadata.get(name) if info is not None else None
+        if found is not None and found != value:
+            yield f"its object says {name} {found}"
+
+
+def digest_fault(stored: Mapping[str, Any]) -> str:
+    """Whether a manifest's digest is that of what it lists, in any order; empty if it is. ``stored`` is its JSON."""
+    said, found = stored.get("digest"), digest_of_json(stored.get("traces") or ())
+    return "" if said == found else f"its digest is {said}, that of its traces {found}"
+
+
+def late_objects(store: Store, manifest: Manifest) -> list[str]:
+    """Objects among the traces that the manifest does not list: they came after it, or it was not we who put them."""
+    listed = {entry.key for entry in manifest.traces}
+    found: list[str] = []
+    for folder in FOLDERS:
+        for info in store.list(folder):
+            if info.key not in listed:
+                found.append(info.key)
+            if len(found) >= MAX_LATE:
+                return found
+    return found
