@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shapetrace_contract.tag import Shape
 
 from shapetrace_capture import device
+from shapetrace_capture.process import described
 from shapetrace_capture.window import Window, metadata
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Capture(AbstractContextManager["Capture"]):
         try:
             self._open()
         except Exception as error:
-            self._error = self._error or f"the profiler did not start: {type(error).__name__}: {error}"
+            self._error = self._error or f"the profiler did not start: {described(error)}"
             self._window = None
             self._resume_gc()
         return self
@@ -195,7 +196,7 @@ class Capture(AbstractContextManager["Capture"]):
         try:
             window.close()
         except Exception as fault:
-            self._error = f"the profiler did not stop: {type(fault).__name__}: {fault}"
+            self._error = f"the profiler did not stop: {described(fault)}"
         self._lap("stop")
         if self._has_stacks:
             self._session.stacks_recorded(self._shape, window, self._error)
@@ -206,7 +207,7 @@ class Capture(AbstractContextManager["Capture"]):
         window, self._stopped = self._stopped, None
         witnesses = self._witnesses(window is not None)
         if error is not None:
-            self._error = f"{RAISED} {type(error).__name__}: {error}"
+            self._error = f"{RAISED} {described(error)}"
         self._session.end(
             self._shape,
             window=window,

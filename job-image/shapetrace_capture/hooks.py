@@ -11,11 +11,14 @@ import functools
 import importlib.util
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from shapetrace_capture.process import described
 
 APPLIED = "applied"
 MISSING = "missing"
@@ -98,7 +101,7 @@ def wrap(module: ModuleType, path: str, around: Hook) -> str:
     except AttributeError:
         return MISSING
     except Exception as error:
-        return f"error: {type(error).__name__}: {error}"
+        return f"error: {described(error)}"
     return APPLIED
 
 
@@ -127,6 +130,7 @@ class AfterImport(MetaPathFinder):
 
     def __init__(self, then: dict[str, Callable[[ModuleType], None]]) -> None:
         self._then = dict(then)
+        self._searched = threading.local()
 
     def install(self) -> None:
         """Handle what is imported already, and wait for the rest."""
@@ -139,13 +143,22 @@ class AfterImport(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The spec that the other finders know, with a loader that tells us afterwards."""
-        then = self._then.pop(fullname, None)  # first: the search below comes by here again
-        if then is None:
+        if fullname not in self._then or getattr(self._searched, "name", None) == fullname:
             return None
-        spec = importlib.util.find_spec(fullname)
+        self._searched.name = fullname  # the search below comes by here again
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searched.name = None
         if spec is not None and spec.loader is not None:
-            spec.loader = _Telling(spec.loader, then)
+            spec.loader = _Telling(spec.loader, self._tell)
         return spec
+
+    def _tell(self, module: ModuleType) -> None:
+        """Once, and only of what was imported: a module may be looked for without, or fail at the first try."""
+        then = self._then.pop(module.__name__, None)
+        if then is not None:
+            then(module)
 
 
 class _Telling(Loader):
@@ -154,6 +167,11 @@ class _Telling(Loader):
     def __init__(self, loader: Any, then: Callable[[ModuleType], None]) -> None:
         self._loader = loader
         self._told = then
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copies ask before there is a loader
+            raise AttributeError(name)
+        return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         module: ModuleType | None = self._loader.create_module(spec)

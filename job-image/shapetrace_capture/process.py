@@ -22,6 +22,15 @@ MAX_ERROR_CHARACTERS = 1000
 """Bounds one fault: an engine's exception may carry a whole configuration."""
 
 
+def described(error: BaseException) -> str:
+    """Class and text of an exception of anybody's: asking for the text may raise too."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception as fault:
+        return f"{name}: (its text cannot be had: {type(fault).__name__})"
+
+
 class Process:
     """What ``process-<pid>.json`` says. ``version`` and ``hooks`` are filled in by the engine's adapter."""
 
@@ -38,7 +47,7 @@ class Process:
 
     def fault(self, what: str, error: BaseException | str) -> None:
         """Note that something of ours went wrong; the engine goes on."""
-        text = f"{what}: {type(error).__name__}: {error}" if isinstance(error, BaseException) else f"{what}: {error}"
+        text = f"{what}: {described(error) if isinstance(error, BaseException) else error}"
         text = text[:MAX_ERROR_CHARACTERS]
         if text in self.faults or len(self.faults) >= MAX_FAULTS:
             return

@@ -53,8 +53,8 @@ def means(option: Argument, *flags: str, others: Sequence[str] = ()) -> bool:
         return False
     if not option.name.startswith("--"):
         return any(
-            len(flag) == LETTER and option.name.startswith(flag)
-            or not flag.startswith("--") and flag.startswith(option.name)
+            (len(flag) == LETTER and option.name.startswith(flag))
+            or (not flag.startswith("--") and flag.startswith(option.name))
             for flag in flags
         )
     return len(option.name) >= SHORTEST_ABBREVIATION and any(flag.startswith(option.name) for flag in flags)

@@ -26,7 +26,7 @@ def main(environment: Mapping[str, str], clock: Callable[[], float] = time.monot
             final = Answer(exit_code(Reason.BAD_CONFIGURATION), Reason.BAD_CONFIGURATION, str(error), drained=False)
         else:
             final = Launcher(settings, environment, signals, to_stdout, clock).run()
-    to_stdout(f"shapetrace_launcher: exit {final.code}, {final.reason}: {final.message}\n".encode())
+    to_stdout(f"shapetrace_launcher: exit {final.code}, {final.reason}: {final.message}\n".encode(errors="replace"))
     message.leave(final.to_termination().to_json(), environment)
     return final.code
 

@@ -97,7 +97,7 @@ class Launcher:
             self._log.write(lines)
 
     def _say(self, text: str) -> None:
-        self._sink(f"shapetrace_launcher: {text}\n".encode())
+        self._sink(f"shapetrace_launcher: {text}\n".encode(errors="replace"))
 
     def _fetch(self) -> Cause | None:
         """The models on a hub, into the cache; ``_engine`` then has their folders."""
@@ -154,7 +154,7 @@ class Launcher:
             self._processes.start(commands, [environment_of(command, self._environment) for command in commands])
         except EngineConfigurationError as error:
             return Cause(Reason.BAD_CONFIGURATION, str(error))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: text that no program can be given
             return Cause(Reason.BAD_CONFIGURATION, f"engine.args: the program cannot be started: {error}")
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,3 +156,32 @@ def test_whether_a_version_has_a_module_is_asked_without_importing_it(package: s
     assert not exists("late_engine.renamed")
     assert not exists("no_such_engine.backend")
     assert package not in sys.modules
+
+
+def test_a_module_that_was_looked_for_and_not_imported_is_still_told_of(package: str) -> None:
+    seen: list[int] = []
+    AfterImport({package: lambda module: seen.append(module.VALUE)}).install()
+    found = importlib.util.find_spec(package)
+    assert found is not None
+    assert found.loader is not None
+    assert found.loader.get_code(package) is not None  # type: ignore[attr-defined]
+    importlib.import_module(package)
+    assert seen == [1]
+
+
+def test_a_module_whose_first_import_fails_is_told_of_after_the_second(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "fails", True, raising=False)
+    file = importlib.util.find_spec(package)
+    assert file is not None
+    assert file.origin is not None
+    source = Path(file.origin)
+    source.write_text("import sys\nif sys.fails: raise ImportError('not yet')\nVALUE = 1\n")
+    seen: list[int] = []
+    AfterImport({package: lambda module: seen.append(module.VALUE)}).install()
+    with pytest.raises(ImportError):
+        importlib.import_module(package)
+    monkeypatch.setattr(sys, "fails", False)
+    importlib.import_module(package)
+    assert seen == [1]

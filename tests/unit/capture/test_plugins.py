@@ -77,3 +77,16 @@ def test_the_same_fault_is_noted_once_and_faults_are_bounded(tmp_path: Path) -> 
     process.fault("a hook", "x" * 5000)
     assert len(process.faults) == MAX_FAULTS
     assert process.faults[:2] == ["a hook: 0", "a hook: 1"]
+
+
+class UnspeakableError(Exception):
+    """Fails when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_an_error_that_cannot_be_spelled_is_noted_by_its_class(tmp_path: Path) -> None:
+    process = Process(tmp_path, {}, "vllm")
+    process.fault("a hook", UnspeakableError())
+    assert process.faults == ["a hook: UnspeakableError: (its text cannot be had: RuntimeError)"]

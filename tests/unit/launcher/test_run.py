@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -103,6 +104,23 @@ def test_a_program_that_does_not_exist_is_bad_configuration(tmp_path: Path) -> N
         code = os.spawnve(os.P_WAIT, sys.executable, [sys.executable, "-m", "shapetrace_launcher"], environment)
     assert code == 44
     assert "no-such-program" in (tmp_path / "message").read_text()
+
+
+@pytest.mark.parametrize("argument", ["a\0b", "half \ud800"], ids=["NUL", "half a surrogate"])
+def test_an_argument_that_no_program_can_be_given_is_bad_configuration(tmp_path: Path, argument: str) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SHAPETRACE_SPOOL": str(tmp_path / "spool"),
+        "SHAPETRACE_ENGINE": json.dumps({"name": "command", "args": ["echo", argument]}),
+        "SHAPETRACE_LIMITS": '{"uploadTimeoutSeconds": 0}',
+        "SHAPETRACE_TERMINATION_LOG": str(tmp_path / "message"),
+    }
+    code = os.spawnve(os.P_WAIT, sys.executable, [sys.executable, "-m", "shapetrace_launcher"], environment)
+    assert code == 44
+    assert "engine.args" in (tmp_path / "message").read_text()
+    stopped = spool.read_json(tmp_path / "spool" / spool.STOPPED)
+    assert stopped is not None
+    assert stopped["reason"] == "BadConfiguration"
 
 
 def test_an_engine_without_our_hooks_is_exit_51(tmp_path: Path) -> None:
