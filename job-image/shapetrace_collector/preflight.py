@@ -6,6 +6,7 @@ creating it again must be refused, which shows that nothing of this run can ever
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -109,6 +110,19 @@ def _holder(body: bytes) -> str:
         return "(unreadable claim)"
 
 
+def hung(environment: Mapping[str, str]) -> Outcome:
+    """The outcome of a check that never came back. It names the store all the same: the person has to look there."""
+    where = ""
+    with contextlib.suppress(SettingError):  # a check that cannot read it says so itself
+        settings = StoreSettings.from_env(environment)
+        where = f" at {settings.endpoint}" if settings.endpoint else f" of bucket {settings.bucket}"
+    return Outcome(
+        Reason.STORAGE_UNREACHABLE,
+        f"the object store{where} did not answer within {TOTAL_SECONDS:.0f} s: check the endpoint, name resolution and "
+        "network policies",
+    )
+
+
 def main(environment: Mapping[str, str]) -> int:
     """Run the check with a hard end; the exit code."""
     logging.getLogger("botocore").setLevel(logging.CRITICAL)
@@ -118,12 +132,7 @@ def main(environment: Mapping[str, str]) -> int:
     worker = threading.Thread(target=lambda: found.append(check(environment, deadline)), daemon=True)
     worker.start()
     worker.join(TOTAL_SECONDS)
-    hung = Outcome(
-        Reason.STORAGE_UNREACHABLE,
-        f"the object store did not answer within {TOTAL_SECONDS:.0f} s: check the endpoint, name resolution and "
-        "network policies",
-    )
-    outcome = found[0] if found else hung
+    outcome = found[0] if found else hung(environment)
     print(f"{outcome.reason}: {outcome.message}", file=sys.stderr, flush=True)
     message.leave(Termination(outcome.reason.value, outcome.message).to_json(), environment)
     return 0 if outcome.reason is Reason.DONE else exit_code(outcome.reason)
