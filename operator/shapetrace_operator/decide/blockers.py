@@ -25,6 +25,7 @@ devices meanwhile, which have to be free again within a minute."""
 PULL_GRACE_SECONDS = 300
 """A registry may be away or slow for minutes; the pod holds its devices meanwhile."""
 
+_PLACEMENT = "spec.accelerator, spec.parallelism and spec.pod"
 _NEVER_PULLED = {"ErrImageNeverPull", "InvalidImageName"}
 _PULLING = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed"}
 _CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
@@ -105,12 +106,11 @@ def _no_pod(events: Sequence[Event]) -> Blocker | None:
 def _unscheduled(pod: Pod) -> Blocker | None:
     if pod.unschedulable is None:
         return None
-    return Blocker(
-        ConditionType.SCHEDULED,
-        Reason.UNSCHEDULABLE,
-        f"no node takes the pod: {pod.unschedulable.rstrip('. ')}; "
-        "look at spec.accelerator, spec.parallelism and spec.pod",
-    )
+    # a claim that is missing or unbound is told before any device is looked for
+    about_a_claim = "persistentvolumeclaim" in pod.unschedulable.lower()
+    fix = "the claims in spec.models and spec.engine.cache" if about_a_claim else _PLACEMENT
+    text = f"no node takes the pod: {pod.unschedulable.rstrip('. ')}; look at {fix}"
+    return Blocker(ConditionType.SCHEDULED, Reason.UNSCHEDULABLE, text)
 
 
 def _in_order(pod: Pod) -> list[Container]:

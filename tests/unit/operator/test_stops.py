@@ -90,6 +90,16 @@ def test_a_pull_that_fails_and_waits_in_turn_keeps_its_text(stage: Any, make: An
     assert run.status == before
 
 
+def test_a_volume_that_is_not_there_is_looked_for_among_the_claims_of_the_spec(stage: Any, make: Any) -> None:
+    run = stage().started()
+    pod = replace(make.capture_pod(), scheduled=False, node=None, phase="Pending", containers={})
+    text = '0/1 nodes are available: persistentvolumeclaim "models" not found. not found'
+    run.pods = [replace(pod, unschedulable=text)]
+    run.step(5)
+    assert "look at the claims in spec.models and spec.engine.cache" in run.message("Scheduled")
+    assert "spec.accelerator" not in run.message("Scheduled")
+
+
 def test_no_node_waits_until_the_pending_timeout(stage: Any, make: Any) -> None:
     run = stage(pendingTimeoutSeconds=600).started()
     pod = replace(make.capture_pod(), scheduled=False, node=None, phase="Pending", containers={})
