@@ -75,9 +75,20 @@ def compose_manifest(
         lost=[_lost(entry, rank) for rank, part in sorted(by_rank.items()) for entry in part.get("lost") or ()],
         failure=find_failure(parts, verdicts, strict=strict),
         untagged=[Untagged.model_validate(item) for item in verdicts.untagged],
-        reasons=list(verdicts.reasons),
+        reasons=[*verdicts.reasons, *_off_device(engine.device, traces)],
         not_planned=[NotPlanned.model_validate(item) for item in verdicts.not_planned],
     )
+
+
+def _off_device(asked: str, traces: Sequence[ManifestTrace]) -> list[str]:
+    """A program that sees no device falls back to the CPU and ends well: its traces are no graphs, which is said."""
+    count = sum(trace.device == "cpu" for trace in traces)
+    if asked == "cpu" or not count:
+        return []
+    return [
+        f"{count} of {len(traces)} traces were recorded on the CPU and hold no graph, though the run asks for {asked}: "
+        "does torch.cuda.is_available() hold in the engine's container?"
+    ]
 
 
 def find_failure(parts: Iterable[Part], verdicts: Verdicts, *, strict: bool) -> Failure | None:

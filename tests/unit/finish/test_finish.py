@@ -359,6 +359,16 @@ def test_places_that_no_hook_covers_are_in_manifest_and_message(attempt: Any) ->
     ]
 
 
+@pytest.mark.parametrize(("device", "is_said"), [("cuda", True), ("rocm", True), ("cpu", False)])
+def test_traces_of_a_cpu_are_told_where_devices_were_asked_for(attempt: Any, device: str, is_said: bool) -> None:
+    attempt.engine = replace(attempt.engine, device=device)
+    both_ranks(attempt)
+    assert finish(attempt) == 0
+    said = [text for text in attempt.manifest.reasons if "24 of 24 traces were recorded on the CPU" in text]
+    assert bool(said) is is_said
+    assert all(device in text and "torch.cuda.is_available()" in text for text in said)
+
+
 def test_only_an_eager_run_has_a_reason_for_it(attempt: Any) -> None:
     attempt.engine = EngineSettings(name="torch", parallelism={"tensor": 1})
     attempt.put_rank(0)
