@@ -32,6 +32,7 @@ _COLUMNS = (
     ("Age", ".metadata.creationTimestamp", "date", 0, "Time since creation."),
     ("Engine", ".spec.engine.name", "string", 1, "The engine."),
     ("Attempt", ".status.attempt", "integer", 1, "Number of the current attempt."),
+    ("Reason", ".status.failure.reason", "string", 1, "Why this attempt failed; its message is in status.failure."),
     ("Manifest", ".status.manifest.uri", "string", 1, "Address of the manifest."),
 )
 
