@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shapetrace_contract.tag import Runner, Shape
+from shapetrace_contract.tag import Runner, Shape, TagError
 
 from shapetrace_capture.capture import Capture, NoCapture
 from shapetrace_capture.declared import declared_plans, default_runner
@@ -27,7 +28,10 @@ class _Script:
 
     def shape(self, size: int, unit: str, runner: str | None, variants: Mapping[str, Any]) -> Shape:
         values = {axis: str(value) for axis, value in variants.items()}
-        return Shape(Runner(runner or self.runner), unit, int(size), values)
+        whole = int(size)
+        if not isinstance(size, str) and whole != size:
+            raise TagError(f"size {size!r} is not a whole number")
+        return Shape(Runner(runner or self.runner), unit, whole, values)
 
     def plan(self, shapes: Iterable[Mapping[str, Any]]) -> None:
         groups: dict[tuple[Runner, str], list[Shape]] = {}
@@ -51,16 +55,20 @@ class _Process:
     def __init__(self) -> None:
         self._pid = 0
         self._script: _Script | None = None
+        self._locks: dict[int, threading.Lock] = {}
+        """By process: a child that was forked meanwhile must not wait for a thread that it does not have."""
 
     def script(self) -> _Script | None:
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            session = Session.from_environment(os.environ)
-            self._script = None if session is None else _Script(session)
-            if session is not None:
-                # graphs counted and faults; the launcher writes done.json from it once it knows the exit code
-                atexit.register(session.write_process)
-        return self._script
+        pid = os.getpid()
+        with self._locks.setdefault(pid, threading.Lock()):
+            if self._pid != pid:
+                session = Session.from_environment(os.environ)
+                self._script = None if session is None else _Script(session)
+                self._pid = pid
+                if session is not None:
+                    # graphs counted and faults; the launcher writes done.json from it once it knows the exit code
+                    atexit.register(session.write_process)
+            return self._script
 
 
 _process = _Process()

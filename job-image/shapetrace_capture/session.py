@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from shapetrace_contract.settings import CaptureSettings, EngineSettings, Settin
 from shapetrace_contract.tag import Runner, Shape, TagError
 
 from shapetrace_capture import device
+from shapetrace_capture.alone import alone, size_bytes
 from shapetrace_capture.capture import RAISED, Capture, NoCapture
 from shapetrace_capture.graphs import GraphCounter
 from shapetrace_capture.process import MAX_ERROR_CHARACTERS, Process
@@ -24,6 +26,12 @@ from shapetrace_capture.ranks import RankId, coordinates, has_stacks, is_asked
 from shapetrace_capture.room import Room
 from shapetrace_capture.stacks import Stacks
 from shapetrace_capture.window import Options, Window
+
+TWICE = (
+    "it is recorded already: by another process of this rank (give each process its own RANK), or by a capture that "
+    "was made before the earlier one ended (make each just before it is entered)"
+)
+"""Why a trace is refused whose tag has a trace: told under the same name, one would pass for the other."""
 
 
 class Session:
@@ -55,8 +63,13 @@ class Session:
         """What to do against another profiler, in the engine's words."""
         self._asked = is_asked(settings.ranks, rank.rank)
         self._open: Capture | None = None
+        self._one_open = threading.Lock()
         self._sequence = 0
         self._epochs: dict[str, int] = {}
+        self._stored: set[str] = set()
+        """Tags that have a trace."""
+        self._read_bytes = 0
+        """Of the lines of captures."""
         self._planned: set[str] = set()
         self._torch: Any = None
         wanted = self._asked and has_stacks(settings.stacks, settings.ranks, rank.rank)
@@ -137,7 +150,8 @@ class Session:
                 skipped = [{"shape": shape.to_json(), "reason": reason} for shape, reason in not_planned]
                 epoch = max((shape.epoch for shape in planned), default=1)
                 line = {"runner": str(runner), "epoch": epoch, "unit": unit, "shapes": tags, "notPlanned": skipped}
-                spool.append_line(self._folder / spool.PLAN, line)
+                with alone(self._folder):
+                    spool.append_line(self._folder / spool.PLAN, line)
         return planned
 
     @property
@@ -206,13 +220,15 @@ class Session:
 
     def write_process(self) -> None:
         """Write (again) what this process is: versions, hooks, faults, graphs counted."""
-        with self._guard("the process record"):
+        try:
             self.process.write(
                 rank=self.rank.rank,
                 versions={} if self._torch is None else device.versions(self._torch),
                 stacks=self.stacks.to_json(),
                 captureBegin=self.graphs.to_json(),
             )
+        except Exception as error:
+            self.process.fault("the process record", error)
 
     def _write_rank(self) -> None:
         record = {
@@ -228,8 +244,9 @@ class Session:
         spool.write_json(self._folder / spool.RANK, record)
 
     def fault(self, what: str, error: BaseException | str) -> None:
-        """Note that something of ours went wrong; the engine goes on."""
+        """Note that something of ours went wrong, at once: a process may end without a word. The engine goes on."""
         self.process.fault(what, error)
+        self.write_process()
 
     @contextlib.contextmanager
     def _guard(self, what: str) -> Iterator[None]:
@@ -249,6 +266,8 @@ class Session:
             self._sequence = max(self._sequence, int(path.stem) + 1)
         for line in spool.read_lines(self._folder / spool.CAPTURES):
             self._sequence = max(self._sequence, line["seq"] + 1)
+            if line["file"]:
+                self._stored.add(line["tag"])
             if not str(line["error"] or "").startswith(RAISED):
                 key = Shape.from_tag(line["tag"]).with_epoch(1).tag
                 self._epochs[key] = max(self._epochs.get(key, 0), line["epoch"])
@@ -257,17 +276,21 @@ class Session:
 
     def begin(self, capture: Capture) -> str | None:
         """None if the capture may record, otherwise why not."""
-        if self._open is not None:
-            return "profilerBusy: a capture inside another capture"
+        if not self._one_open.acquire(blocking=False):  # torch crashes where two threads start a profiler at once
+            return "profilerBusy: a capture inside another capture, or beside one of another thread"
+        self._open = capture
+        fault = self._refusal()
+        if fault is not None:
+            self.release(capture)
+        return fault
+
+    def _refusal(self) -> str | None:
         if device.other_profiler(self.torch):
             return f"profilerBusy: another profiler runs in this process; {self.advice}"
         if device.is_capturing(self.torch):
             return "opened inside a stream capture; open it before the graph capture begins"
         self._folder.mkdir(parents=True, exist_ok=True)
-        fault = self._room.wait()
-        if fault is None:
-            self._open = capture
-        return fault
+        return self._room.wait()
 
     def options(self, *, stacks: bool) -> Options:
         """What a window records."""
@@ -302,6 +325,7 @@ class Session:
         """The capture is over, however it ended."""
         if self._open is capture:
             self._open = None
+            self._one_open.release()
 
     def end(
         self,
@@ -317,10 +341,28 @@ class Session:
         """Store the trace, then its line. An engine that raised has not captured: the key keeps its epoch."""
         if not raised:
             self._epochs[shape.with_epoch(1).tag] = shape.epoch
+        with alone(self._folder):
+            captures = self._folder / spool.CAPTURES
+            if size_bytes(captures) != self._read_bytes:
+                self._resume()  # another process of this rank wrote meanwhile
+            self._store(shape, window, error, witnesses=dict(witnesses), dirty=dirty, times=times)
+            self._read_bytes = size_bytes(captures)
+
+    def _store(
+        self,
+        shape: Shape,
+        window: Window | None,
+        error: str | None,
+        *,
+        times: dict[str, float],
+        **told: Any,
+    ) -> None:
         started = self.clock()
         sequence, self._sequence = self._sequence, self._sequence + 1
         path = spool.trace_file(self._folder, sequence)
         raw_bytes = 0
+        if window is not None and error is None and shape.tag in self._stored:
+            error = TWICE
         if window is not None and error is None:
             try:
                 raw_bytes = window.save(path)
@@ -328,6 +370,8 @@ class Session:
                 error = str(fault)
         if window is not None:
             window.free()
+        if raw_bytes:
+            self._stored.add(shape.tag)
         times["save"] = round(self.clock() - started, 6)
         spool.append_line(
             self._folder / spool.CAPTURES,
@@ -339,8 +383,7 @@ class Session:
                 "epoch": shape.epoch,
                 "file": path.name if raw_bytes else None,
                 "rawBytes": raw_bytes,
-                "witnesses": dict(witnesses),
-                "dirty": dirty,
+                **told,
                 "error": error[:MAX_ERROR_CHARACTERS] if error else None,
                 "timesSeconds": times,
             },

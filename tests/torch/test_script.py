@@ -83,3 +83,72 @@ with shapetrace_capture.shape(size=1):
     (done,) = lines(folder(spool) / "done.json")
     assert (done["records"], done["ok"]) == (1, False)
     assert "size=0" in done["reason"]
+
+
+def test_two_processes_of_one_rank_never_label_each_others_traces(torch: Any, tmp_path: Path) -> None:
+    """A script that starts workers without a RANK for each: what one recorded is never told as the other's."""
+    spool = tmp_path / "spool"
+    script = """
+import multiprocessing, shapetrace_capture, torch
+def work(first, barrier):
+    for size in (first, first + 1, 9):
+        barrier.wait()
+        with shapetrace_capture.shape(size=size):
+            torch.ones(size).sin()
+            barrier.wait()
+context = multiprocessing.get_context("fork")
+barrier = context.Barrier(2)
+workers = [context.Process(target=work, args=(first, barrier)) for first in (1, 5)]
+[worker.start() for worker in workers]
+[worker.join() for worker in workers]
+"""
+    launch(spool, [sys.executable, "-W", "ignore", "-c", script], name="command", targets=[])
+    records = lines(folder(spool) / "captures.jsonl")
+    assert sorted(record["seq"] for record in records) == list(range(6))
+    labels = [(record["tag"], trace["shapetrace"]["tag"]) for record, trace in traces(spool)]
+    assert all(ours == its for ours, its in labels)
+    assert sorted(ours for ours, _ in labels) == [f"Script__bs_{size}" for size in (1, 2, 5, 6, 9)]
+    (twice,) = [record for record in records if record["error"]]
+    assert (twice["tag"], twice["file"]) == ("Script__bs_9", None)
+    assert "RANK" in twice["error"]
+
+
+def test_a_fault_in_a_child_that_leaves_without_cleaning_up_is_told(torch: Any, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    script = """
+import multiprocessing, shapetrace_capture, torch
+def work():
+    with shapetrace_capture.shape(size=2.5):
+        torch.ones(2).sin()
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+"""
+    launch(spool, [sys.executable, "-W", "ignore", "-c", script], name="command", targets=[])
+    (done,) = lines(folder(spool) / "done.json")
+    assert (done["records"], done["ok"]) == (0, False)
+    assert "size=2.5" in done["reason"]
+
+
+def test_threads_that_begin_at_once_lose_nothing_unsaid(torch: Any, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    script = """
+import sys, threading, torch, shapetrace_capture
+from shapetrace_capture.session import Session
+make, slow = Session.from_environment, threading.Event()
+def late(environment):
+    slow.wait(1)
+    return make(environment)
+Session.from_environment = late
+def work(size):
+    with shapetrace_capture.shape(size=size):
+        torch.ones(size).sin()
+threads = [threading.Thread(target=work, args=(size,)) for size in (1, 2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+    launch(spool, [sys.executable, "-W", "ignore", "-c", script], name="command", targets=[])
+    assert sorted(record["tag"] for record in lines(folder(spool) / "captures.jsonl")) == [
+        "Script__bs_1",
+        "Script__bs_2",
+    ]
