@@ -10,7 +10,7 @@ CLUSTER := tests/localcluster/cluster
 SOURCES := crds operator job-image traces cli
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ## ---- environment
 .PHONY: venv venv-torch requirements
@@ -80,10 +80,11 @@ SCRIPTS := tests requirements examples bench .ci
 
 ## ---- benchmarks
 .PHONY: bench-capture bench-read
-bench-capture: venv ## what recording every shape costs, against SGLang's own way (environment of test-sglang)
-	PYTHON=$(PYTHON) bench/run-capture
+ROUNDS ?= 5
+bench-capture: venv ## what recording every shape costs, against SGLang's own way (ROUNDS=5, a minute each; test-sglang's environment)
+	PYTHON=$(PYTHON) bench/run-capture --rounds $(ROUNDS)
 bench-read: venv $(CACHE)/readers/.done ## what reading a trace costs, against unpacking alone and against others' readers
-	$(BIN)/python bench/read.py --readers-python $(CACHE)/readers/bin/python
+	$(BIN)/python bench/read.py --readers-python $(CACHE)/readers/bin/python --rounds $(ROUNDS)
 $(CACHE)/readers/.done: bench/readers.txt
 	$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install --quiet --no-deps --require-hashes -r $< && touch $@
 

@@ -34,6 +34,11 @@ def test_the_quickstart_is_16_shapes_on_2_ranks() -> None:
     assert s3.credentials_secret_ref.name == "shapetrace-s3"
 
 
+def test_the_example_of_a_lora_serving_model_has_an_adapter() -> None:
+    models = read_run(EXAMPLES / "sglang-mi300x.yaml").spec.models
+    assert [str(model.role) for model in models] == ["target", "adapter"]
+
+
 def test_the_script_of_the_command_example_is_there_and_compiles() -> None:
     script = EXAMPLES / "user_script.py"
     ast.parse(script.read_text())
