@@ -86,6 +86,7 @@ def main(arguments: list[str]) -> int:
         print(f"{mode:12} median {median(values):8.3f} s for {len(SIZES)} shapes")
     print(f"capture-front ratio={result['frontRatio']:.3f} (until the engine goes on)")
     print(f"capture-floor ratio={result['floorRatio']:.3f} (profiler on, nothing exported)")
+    print(f"capture goal: at most {GOAL}, {'met' if ratio <= GOAL else 'missed'}")
     print(line("capture", ratio, described))
     return 0 if ratio <= GOAL else 1
 
