@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_ERROR = re.compile(r"(\S+ )?([A-Za-z_][\w.]*)?(Error|Exception)(: |$)")
+_ERROR = re.compile(r"(\(\w+ pid=\d+\) |\S+ )?([A-Za-z_][\w.]*)?(Error|Exception)(: |$)")
+
+"""With what engines put before the lines of a process of theirs: ``(EngineCore pid=7) ``, or one word."""
+_REFERS = re.compile(r"\bsee (the )?(root cause|stack trace)\b", re.IGNORECASE)
+"""What an engine's head says of a part that died: the error before it says why."""
 
 
 def is_error(line: str) -> bool:
@@ -18,4 +22,5 @@ def last_words(output: bytes, *, of_many: bool) -> str:
     texts = output.decode(errors="replace").splitlines()
     lines = ["".join(filter(str.isprintable, text)).strip() for text in texts if text.strip()]
     chosen: Sequence[str] = [line for line in lines if is_error(line)] if of_many else ()
+    chosen = [line for line in chosen if not _REFERS.search(line)] or chosen
     return next(reversed(chosen or lines), "")

@@ -225,3 +225,14 @@ def test_a_capture_site_that_no_hook_covers_is_named(hooked: Hooked, monkeypatch
     (caller,) = begun["untagged"]
     assert caller.startswith("tests/vllm/test_adapter.py:")
     assert caller.endswith(" capture")
+
+
+def test_a_plugin_that_is_loaded_twice_hooks_once(hooked: Hooked) -> None:
+    hooked.register()
+    hooked.register()
+    full(WorkerV1(config_of())).compile_or_warm_up_model()
+    assert hooked.captures()
+    assert [(line["error"], line["dirty"]) for line in hooked.captures()] == [(None, [])] * len(hooked.captures())
+    done = hooked.json("done.json")
+    assert (done["ok"], done["captureBegin"]["untagged"]) == (True, [])
+    assert done["captureBegin"]["all"] == done["captureBegin"]["tagged"] > 0

@@ -133,3 +133,14 @@ def test_a_killed_engine_that_said_why_is_not_laid_to_memory() -> None:
         cause = cause_of(Observed((0, 1), [Exit("engine", (0, 1), -9, words)]))
         assert cause is not None
         assert ("want of memory" in cause.message) is hinted
+
+
+def test_the_head_of_vllm_refers_to_the_error_of_the_part_that_died() -> None:
+    output = b"""(EngineCore pid=5) ERROR 11-30 16:37:09 [core.py:900] EngineCore failed to start.
+(EngineCore pid=5) ValueError: No available memory for the cache blocks.
+(APIServer pid=1) Traceback (most recent call last):
+(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
+"""
+    said = "(EngineCore pid=5) ValueError: No available memory for the cache blocks."
+    assert last_words(output, of_many=True) == said
+    assert last_words(b"RuntimeError: it failed. See root cause above.", of_many=True).startswith("RuntimeError: it")

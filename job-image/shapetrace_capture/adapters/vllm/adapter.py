@@ -85,8 +85,12 @@ class Adapter:
         AfterImport({WRAPPER_MODULE: self._hook_wrapper}).install()
 
     def _hook_wrapper(self, module: ModuleType) -> None:
-        around = guarded(self._target, self._init_device, self._fault)
-        self._process.hooks[self._target] = wrap(module, WRAPPER, around)
+        owner, _, name = WRAPPER.partition(".")
+        if is_hooked(getattr(getattr(module, owner, None), name, None)):  # loaded twice: the first one records
+            self._process.hooks[self._target] = APPLIED
+        else:
+            around = guarded(self._target, self._init_device, self._fault)
+            self._process.hooks[self._target] = wrap(module, WRAPPER, around)
         self._process.write()
 
     def _init_device(self, original: Hook, wrapper: Any, *args: Any, **kwargs: Any) -> Any:
