@@ -11,6 +11,7 @@ import functools
 import importlib
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -64,6 +65,7 @@ def explain(name: str, error: BaseException, environment: Mapping[str, str]) -> 
     for variable in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if token := environment.get(variable, "").strip():
             text = text.replace(token, "***")
+    text = re.sub(r"://[^/\s@]+@", "://***@", text)  # HF_ENDPOINT may hold a name and a password
     said = f"({type(error).__name__}: {text[:300]})"
     for kind in kinds:
         if kind in _BAD_REQUEST:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 _ERROR = re.compile(r"(\(\w+ pid=\d+\) |\S+ )?([A-Za-z_][\w.]*)?(Error|Exception)(: |$)")
-
 """With what engines put before the lines of a process of theirs: ``(EngineCore pid=7) ``, or one word."""
 _REFERS = re.compile(r"\bsee (the )?(root cause|stack trace)\b", re.IGNORECASE)
 """What an engine's head says of a part that died: the error before it says why."""

@@ -166,3 +166,10 @@ def test_only_models_on_a_hub_are_fetched_and_dummy_weights_are_not() -> None:
     assert '"name": "a/b", "revision": "main", "weights": true' in whole
     filled = hub.with_folders(engine, ["/1", "/2", "/3"]).models
     assert [model["path"] for model in filled] == ["/1", "/d", "/2", "/3"]
+
+
+def test_a_password_in_the_hubs_address_is_not_told() -> None:
+    error = RuntimeError("Client error '500' for url 'https://me:s3cret@hub.example/api/models/org/m'")
+    text = str(fetch.explain("org/m", error, {}))
+    assert "s3cret" not in text
+    assert "hub.example/api/models" in text
