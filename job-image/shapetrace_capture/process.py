@@ -16,6 +16,8 @@ from typing import Any
 
 from shapetrace_contract import spool
 
+from shapetrace_capture.told import told
+
 MAX_FAULTS = 50
 """Bounds the record."""
 MAX_ERROR_CHARACTERS = 1000
@@ -67,6 +69,7 @@ class Process:
                 "rank": None,
                 "engine": self.engine_json(),
                 "versions": {},
+                "environment": told(self.environment),
                 "hooks": dict(self.hooks),
                 "required": list(self.required),
             }

@@ -119,6 +119,17 @@ class EngineSettings(_Setting):
 
 
 @dataclass(frozen=True)
+class ImageSettings(_Setting):
+    """For the finish: the image that the engine ran in. Not set where the engine had none."""
+
+    ENV: ClassVar[str] = names.ENV_IMAGE
+    reference: str = ""
+    """As the pod asked for it."""
+    id: str = ""
+    """As the kubelet resolved it: a reference with a digest, or the digest alone."""
+
+
+@dataclass(frozen=True)
 class Limits(_Setting):
     """Time limits of one attempt, in seconds."""
 

@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 
 from shapetrace_contract.message import Termination, leave
 from shapetrace_contract.reasons import Reason, exit_code
-from shapetrace_contract.settings import CaptureSettings, EngineSettings, RunId, SettingError, StoreSettings
+from shapetrace_contract.settings import (
+    CaptureSettings,
+    EngineSettings,
+    ImageSettings,
+    RunId,
+    SettingError,
+    StoreSettings,
+)
 from shapetrace_traces.store import StoreError, StoreMisconfigured, open_store
 
 from shapetrace_finish.patience import Patience
@@ -34,6 +41,7 @@ def main(
             capture=CaptureSettings.from_env(environment),
             patience=Patience(clock, sleep),
             say=_say,
+            image=ImageSettings.from_env(environment) if ImageSettings.ENV in environment else None,
         )
         leave(finish(), environment)
     except (SettingError, StoreMisconfigured) as error:

@@ -9,14 +9,13 @@ from typing import Any
 from shapetrace_contract import VERSION, keys
 from shapetrace_contract.message import shorten
 from shapetrace_contract.reasons import Reason, Verdict
-from shapetrace_contract.settings import CaptureSettings, EngineSettings, RunId
+from shapetrace_contract.settings import CaptureSettings, EngineSettings, ImageSettings, RunId
 from shapetrace_contract.tag import upstream_alias
 from shapetrace_traces.judge import RankVerdict, TraceVerdict, Verdicts
 from shapetrace_traces.judge.evidence import texts
 from shapetrace_traces.manifest import (
     Failure,
     Manifest,
-    ManifestEngine,
     ManifestLost,
     ManifestRank,
     ManifestRun,
@@ -27,11 +26,12 @@ from shapetrace_traces.manifest import (
     digest,
 )
 
+from shapetrace_finish.about import describe_content, describe_coverage, describe_engine, describe_software
+
 Part = Mapping[str, Any]
 
 MAX_WITNESS_CHARACTERS = 4096
 """Ours have about 300; they are copied into the manifest."""
-_MODEL_FIELDS = ("role", "name", "revision")
 
 
 def asked_ranks(capture: CaptureSettings, engine: EngineSettings) -> list[int]:
@@ -42,7 +42,13 @@ def asked_ranks(capture: CaptureSettings, engine: EngineSettings) -> list[int]:
 
 
 def compose_manifest(
-    run: RunId, engine: EngineSettings, parts: Sequence[Part], verdicts: Verdicts, *, strict: bool
+    run: RunId,
+    engine: EngineSettings,
+    parts: Sequence[Part],
+    verdicts: Verdicts,
+    *,
+    strict: bool,
+    image: ImageSettings | None = None,
 ) -> Manifest:
     """The manifest of an attempt. ``parts`` are those that were judged."""
     by_rank = {int(part["rank"]): part for part in parts}
@@ -64,12 +70,9 @@ def compose_manifest(
         failed=sum(item.failed for item in ranks),
         stored_bytes=sum(item.stored_bytes for item in ranks),
         digest=digest(traces),
-        engine=ManifestEngine(
-            name=engine.name,
-            device=engine.device,
-            models=[{key: model[key] for key in _MODEL_FIELDS if model.get(key)} for model in engine.models],
-            parallelism=engine.parallelism,
-        ),
+        engine=describe_engine(engine, image, list(by_rank.values())),
+        software=describe_software(list(by_rank.values())),
+        coverage=describe_coverage(list(by_rank.values()), verdicts),
         ranks=ranks,
         traces=traces,
         lost=[_lost(entry, rank) for rank, part in sorted(by_rank.items()) for entry in part.get("lost") or ()],
@@ -182,6 +185,7 @@ def _trace(entry: Mapping[str, Any], judged: TraceVerdict, record: Mapping[str, 
         witnesses=witnesses,
         dirty=list(judged.dirty),
         duplicates=list(judged.duplicates),
+        content=describe_content(trace.index),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shapetrace_contract import keys
-from shapetrace_contract.settings import CaptureSettings, EngineSettings, RunId
+from shapetrace_contract.settings import CaptureSettings, EngineSettings, ImageSettings, RunId
 from shapetrace_traces.judge import judge
 from shapetrace_traces.judge.markers import table_name
 from shapetrace_traces.manifest import Manifest
@@ -39,6 +39,7 @@ class Finish:
     capture: CaptureSettings
     patience: Patience
     say: Callable[[str], None]
+    image: ImageSettings | None = None
 
     def __call__(self) -> str:
         """Commit the attempt; the termination message.
@@ -85,7 +86,9 @@ class Finish:
     def _compose(self, found: Found) -> bytes:
         table = table_name(self.engine.name, self.engine.args)
         verdicts = judge(found.parts, engine=table, ranks=asked_ranks(self.capture, self.engine))
-        manifest = compose_manifest(self.run, self.engine, found.parts, verdicts, strict=self.capture.strict)
+        manifest = compose_manifest(
+            self.run, self.engine, found.parts, verdicts, strict=self.capture.strict, image=self.image
+        )
         return manifest.to_bytes()
 
     def _put_once(self, key: str, body: bytes) -> bool:

@@ -34,6 +34,8 @@ class Container:
     message: str = ""
     """The termination message, or what the kubelet waits for."""
     image: str = ""
+    image_id: str = ""
+    """What the kubelet resolved the image to, with its digest."""
     exit_code: int | None = None
     started: datetime | None = None
     finished: datetime | None = None
@@ -249,13 +251,13 @@ def pod_of(obj: Object, gone: bool, cache: Cache, attempt: int, number: int) -> 
     metadata, status = obj["metadata"], obj.get("status") or {}
     scheduled, disruption = _condition(status, "PodScheduled"), _condition(status, "DisruptionTarget")
     states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    containers = {state["name"]: _container(state) for state in states}
+    containers = {state["name"]: replace(_container(state), image_id=state.get("imageID") or "") for state in states}
     over = gone or status.get("phase") in ("Succeeded", "Failed")
     for name, ended in cache.terminations.get(metadata["uid"], {}).items():
         # a sidecar that ended may be running again: its earlier end counts only once the pod is over
         known = containers.get(name, Container(name))
         if over and not known.ended:
-            containers[name] = _ended(name, ended, known.image)
+            containers[name] = replace(_ended(name, ended, known.image), image_id=known.image_id)
     found = scheduled or {}
     unscheduled = found.get("status") == "False"
     return Pod(

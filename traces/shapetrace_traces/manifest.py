@@ -35,15 +35,71 @@ class ManifestRun(_Model):
     attempt: int
 
 
+class ManifestImage(_Model):
+    """The engine's image."""
+
+    reference: str
+    """As the pod asked for it."""
+    digest: str | None = None
+    """``sha256:…`` of what the kubelet ran; None where nobody said."""
+
+
 class ManifestEngine(_Model):
-    """What ran. No arguments: they may name what the bucket's readers need not know."""
+    """What ran. Of the arguments only those on a list: others may name what the bucket's readers need not know."""
 
     name: str
+    version: str | None = None
+    """The engine's own, as the ranks found it."""
+    image: ManifestImage | None = None
+    weights: Literal["dummy", "real"] | None = None
+    """``dummy`` are random; None where nobody can tell, as of a program of the user's."""
+    arguments: dict[str, str] = Field(default_factory=dict)
+    """Option -> value as given, empty for a switch."""
     device: str | None = None
     """``cpu``, ``cuda`` or ``rocm``."""
     models: list[dict[str, Any]] = Field(default_factory=list)
     """Role, name and revision of each."""
     parallelism: dict[str, int] = Field(default_factory=dict)
+
+
+class ManifestSoftware(_Model):
+    """What the processes and the traces say of the machine."""
+
+    gpus: dict[str, int] = Field(default_factory=dict)
+    """Name -> the most that one trace saw."""
+    versions: dict[str, list[str]] = Field(default_factory=dict)
+    """torch, cuda, hip, driver, python, the tracer's own (``hip_runtime_version``, …) -> each value that was seen."""
+    environment: dict[str, list[str]] = Field(default_factory=dict)
+    """Variable of the engine's processes -> values, of those on a list (docs/contract.md)."""
+
+
+class ManifestCoverage(_Model):
+    """What is there of one runner's plan, over all ranks."""
+
+    runner: str
+    planned: int
+    delivered: int
+    additional: int = 0
+    """Captures beyond the plan."""
+    contradicted: int = 0
+    duplicates: int = 0
+    missing: list[str] = Field(default_factory=list)
+    """``rank 3: <tag>``, the first 100."""
+
+
+class TraceContent(_Model):
+    """A few numbers of the trace's index (docs/trace-index.md)."""
+
+    windows: int | None = None
+    launches_in_windows: int | None = None
+    nodes_in_windows: int | None = None
+    gpu_in_windows: int | None = None
+    sequence_sha256: str | None = None
+    stacks_share: float | None = None
+    flags: list[str] = Field(default_factory=list)
+    world_size: int | None = None
+    trace_id: str | None = None
+    base_time_nanoseconds: int | None = None
 
 
 class Support(_Model):
@@ -81,6 +137,8 @@ class ManifestTrace(_Model):
     dirty: list[str] = Field(default_factory=list)
     duplicates: list[str] = Field(default_factory=list)
     """Keys of the traces that are the same recording."""
+    content: TraceContent | None = None
+    """None where the trace was not indexed."""
 
 
 class ManifestRank(_Model):
@@ -153,6 +211,8 @@ class Manifest(_Model):
     digest: str
     """:func:`digest` of the traces."""
     engine: ManifestEngine
+    software: ManifestSoftware = Field(default_factory=ManifestSoftware)
+    coverage: list[ManifestCoverage] = Field(default_factory=list)
     ranks: list[ManifestRank] = Field(default_factory=list)
     traces: list[ManifestTrace] = Field(default_factory=list)
     lost: list[ManifestLost] = Field(default_factory=list)

@@ -7,7 +7,7 @@ from typing import Any
 from shapetrace_api.engine import Vendor
 from shapetrace_api.spec import ProfileRunSpec
 from shapetrace_contract import names
-from shapetrace_contract.settings import CaptureSettings, EngineSettings, Limits, RunId, StoreSettings
+from shapetrace_contract.settings import CaptureSettings, EngineSettings, ImageSettings, Limits, RunId, StoreSettings
 
 from shapetrace_operator.build.volumes import CA_FILE, CA_FOLDER, CACHE_MOUNT, HOME_MOUNT, MODELS_FOLDER
 from shapetrace_operator.objects import Object
@@ -85,6 +85,11 @@ def engine_setting(spec: ProfileRunSpec) -> Object:
         device=DEVICES[spec.accelerator.vendor],
     )
     return literal(EngineSettings.ENV, setting.to_env())
+
+
+def image_setting(spec: ProfileRunSpec, image: str, image_id: str) -> Object:
+    """For the finish: the image that the engine ran in."""
+    return literal(ImageSettings.ENV, ImageSettings(reference=spec.engine.image or image, id=image_id).to_env())
 
 
 def _model(index: int, model: dict[str, Any]) -> dict[str, Any]:

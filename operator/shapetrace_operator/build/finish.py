@@ -21,9 +21,15 @@ GRACE_SECONDS = 5
 
 
 def finish_job(
-    run: Object, spec: ProfileRunSpec, attempt: int, number: int, retries: int, defaults: Defaults
+    run: Object,
+    spec: ProfileRunSpec,
+    attempt: int,
+    number: int,
+    retries: int,
+    defaults: Defaults,
+    image_id: str = "",
 ) -> Object:
-    """Finish ``number`` (from 1) of an attempt."""
+    """Finish ``number`` (from 1) of an attempt. ``image_id`` is what the kubelet made of the engine's image."""
     labels = metadata.labels(run, spec, attempt, names.ROLE_FINISH)
     marks = {ANNOTATION_FINISH: str(number), ANNOTATION_RETRIES: str(retries)}
     # trying these again changes nothing
@@ -49,13 +55,13 @@ def finish_job(
                     "labels": labels,
                     "annotations": {**metadata.NO_MESH, **metadata.job_annotations(run, spec)},
                 },
-                "spec": _pod(run, spec, attempt, defaults),
+                "spec": _pod(run, spec, attempt, defaults, image_id),
             },
         },
     }
 
 
-def _pod(run: Object, spec: ProfileRunSpec, attempt: int, defaults: Defaults) -> Object:
+def _pod(run: Object, spec: ProfileRunSpec, attempt: int, defaults: Defaults, image_id: str) -> Object:
     """Not bound to the capture's nodes, scheduler or priority: the finish runs wherever there is room."""
     s3 = spec.storage.s3
     pod: Object = {
@@ -74,6 +80,7 @@ def _pod(run: Object, spec: ProfileRunSpec, attempt: int, defaults: Defaults) ->
                     environment.run_setting(run, attempt),
                     environment.store_setting(spec),
                     environment.engine_setting(spec),
+                    environment.image_setting(spec, defaults.engine_image, image_id),
                     environment.capture_setting(spec),
                     environment.limits_setting(spec),
                     *environment.pod_identity(),

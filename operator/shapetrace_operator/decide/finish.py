@@ -66,9 +66,15 @@ def decide(attempt: Attempt) -> Result | None:
         return _refused(attempt, refusal)
     case = attempt.draft.case
     attempt.draft.create = finish_job(
-        case.run, attempt.spec, attempt.number, number + 1, attempt.retries_used, case.defaults
+        case.run, attempt.spec, attempt.number, number + 1, attempt.retries_used, case.defaults, _image_id(attempt)
     )
     return None
+
+
+def _image_id(attempt: Attempt) -> str:
+    """The engine's image with its digest, of any pod whose kubelet told; empty where none did."""
+    pods = attempt.observed.capture_pods(attempt.number)
+    return next((found for pod in pods if (found := pod.container(names.CONTAINER_ENGINE).image_id)), "")
 
 
 def _show_blocker(attempt: Attempt, job: Job) -> None:

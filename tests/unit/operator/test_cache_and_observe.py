@@ -100,6 +100,15 @@ def test_the_last_words_of_a_pod_outlive_it() -> None:
     assert (seen.container("engine").exit_code, seen.container("engine").message) == (50, "words")
 
 
+def test_the_image_that_the_kubelet_resolved_is_kept_to_the_end() -> None:
+    cache = filled()
+    status = {**ended("engine", 0), "imageID": "docker.io/engine@sha256:abc"}
+    cache.put_pod(pod(version=2, phase="Running", containerStatuses=[status]))
+    cache.remove_pod(pod(version=3, phase="Running", containerStatuses=[{**status, "state": {}}]))
+    (seen,) = observe(cache.runs[RUN_UID], cache).pods
+    assert (seen.container("engine").ended, seen.container("engine").image_id) == (True, "docker.io/engine@sha256:abc")
+
+
 def test_a_sidecar_that_runs_again_is_running() -> None:
     cache = filled()
     restarted = {"name": "collector", "state": {"running": {}}, "lastState": ended("collector", 137)["state"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +77,16 @@ def test_an_engine_that_failed_is_finished_once_its_collector_is_done(stage: Any
     pod = run.pods[0]
     run.pods = [replace(pod, containers={**pod.containers, "collector": ended})]
     assert run.step(33).create["metadata"]["name"].endswith("-f1")
+
+
+def test_the_finish_is_told_the_image_that_ran(stage: Any, make: Any) -> None:
+    run = stage().capturing()
+    pod = make.ended_pod(run.pods[0], 30, 0, make.message("Done", drained=True))
+    engine = replace(pod.containers["engine"], image_id="docker.io/engine@sha256:" + "a" * 64)
+    run.pods = [replace(pod, containers={**pod.containers, "engine": engine})]
+    (container,) = run.step(31).create["spec"]["template"]["spec"]["containers"]
+    (value,) = [json.loads(item["value"]) for item in container["env"] if item["name"] == "SHAPETRACE_IMAGE"]
+    assert value == {"v": 1, "reference": "engine:1", "id": "docker.io/engine@sha256:" + "a" * 64}
 
 
 def test_a_collector_that_never_ends_is_given_up_after_the_grace(stage: Any, make: Any) -> None:

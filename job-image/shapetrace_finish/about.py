@@ -1,0 +1,198 @@
+"""What a manifest says of engine, machine, coverage and each trace's content. Pure; parts are hostile input."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from shapetrace_contract.arguments import given, options
+from shapetrace_contract.settings import EngineSettings, ImageSettings
+from shapetrace_contract.tag import Shape, TagError
+from shapetrace_traces.judge import Verdicts
+from shapetrace_traces.judge.ranks import planned_tags
+from shapetrace_traces.manifest import (
+    ManifestCoverage,
+    ManifestEngine,
+    ManifestImage,
+    ManifestSoftware,
+    TraceContent,
+)
+
+Part = Mapping[str, Any]
+
+MAX_MISSING = 100
+MAX_VALUES = 16
+MAX_NAMES = 200
+MAX_CHARACTERS = 200
+_MODEL_FIELDS = ("role", "name", "revision")
+_TOLD = re.compile(
+    r"--(?:load-format|dtype|quantization|kv-cache-dtype|attention-backend|sampling-backend|page-size|block-size"
+    r"|cuda-graph-.*|enable-.*|disable-.*|enforce-eager|compilation-config|max-running-requests|max-total-tokens"
+    r"|max-num-.*|max-model-len|context-length|chunked-prefill-size|mem-fraction-static|gpu-memory-utilization"
+    r"|speculative-(?!draft-model).*|max-lora.*|data-parallel-size|dp-size|tensor-parallel-size|tp-size"
+    r"|pipeline-parallel-size|pp-size|expert-parallel-size|ep-size|moe-.*|layers|hidden|heads|sizes|rank)"
+)
+"""Options whose values say how the engine computes; none that names a file, an address or a secret."""
+_PLAIN = re.compile(r"[A-Za-z0-9._,:+{}\"\[\] -]{0,200}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def describe_engine(engine: EngineSettings, image: ImageSettings | None, parts: Sequence[Part]) -> ManifestEngine:
+    """What ran, as settings and ranks say it."""
+    versions = {str(found["version"]) for part in parts if (found := _engine_record(part)).get("version")}
+    arguments = {
+        option.name + (f".{option.key}" if option.key else ""): option.value
+        for option in options(engine.args)
+        if _TOLD.fullmatch(option.name) and _PLAIN.fullmatch(option.value)
+    }
+    return ManifestEngine(
+        name=engine.name,
+        version=_text(", ".join(sorted(versions))) or None,
+        image=_image(image),
+        weights=_weights(engine),
+        arguments=dict(sorted(arguments.items())[:MAX_NAMES]),
+        device=engine.device,
+        models=[{key: model[key] for key in _MODEL_FIELDS if model.get(key)} for model in engine.models],
+        parallelism=engine.parallelism,
+    )
+
+
+def _engine_record(part: Part) -> Mapping[str, Any]:
+    record = part.get("record")
+    found = record.get("engine") if isinstance(record, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _image(image: ImageSettings | None) -> ManifestImage | None:
+    if image is None or not image.reference:
+        return None
+    found = _DIGEST.search(image.id) or _DIGEST.search(image.reference)
+    return ManifestImage(reference=image.reference, digest=found[0] if found else None)
+
+
+def _weights(engine: EngineSettings) -> Literal["dummy", "real"] | None:
+    if engine.name == "torch":
+        return "dummy"  # it has no others
+    if engine.name == "command":
+        return None
+    option = given(engine.args, "--load-format")
+    return "dummy" if option is not None and option.value == "dummy" else "real"
+
+
+def describe_software(parts: Sequence[Part]) -> ManifestSoftware:
+    """GPUs, versions and environment that processes and traces tell."""
+    gpus: dict[str, int] = {}
+    versions: dict[str, set[str]] = {}
+    environment: dict[str, set[str]] = {}
+    for index in _indexes(parts):
+        for name, count in _items(index.get("gpus")):
+            if isinstance(count, int) and not isinstance(count, bool) and name:
+                gpus[_text(name)] = max(count, gpus.get(_text(name), 0))
+        _collect(versions, index.get("versions"))
+    for part in parts:
+        processes = part.get("processes")
+        for process in processes if isinstance(processes, list) else ():
+            if isinstance(process, Mapping):
+                _collect(versions, process.get("versions"))
+                _collect(environment, process.get("environment"))
+    return ManifestSoftware(
+        gpus=dict(sorted(gpus.items())[:MAX_NAMES]), versions=_sorted(versions), environment=_sorted(environment)
+    )
+
+
+def _indexes(parts: Iterable[Part]) -> Iterable[Mapping[str, Any]]:
+    for part in parts:
+        for entry in part.get("traces") or ():
+            index = entry.get("index") if isinstance(entry, Mapping) else None
+            if isinstance(index, Mapping):
+                yield index
+
+
+def _items(value: Any) -> Iterable[tuple[str, Any]]:
+    return [(str(key), item) for key, item in value.items()] if isinstance(value, Mapping) else []
+
+
+def _collect(found: dict[str, set[str]], value: Any) -> None:
+    for name, item in _items(value):
+        if isinstance(item, (str, int, float)) and not isinstance(item, bool) and item != "":
+            found.setdefault(_text(name), set()).add(_text(str(item)))
+
+
+def _sorted(found: Mapping[str, set[str]]) -> dict[str, list[str]]:
+    return {name: sorted(values)[:MAX_VALUES] for name, values in sorted(found.items())[:MAX_NAMES]}
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "replace").decode()[:MAX_CHARACTERS]
+
+
+def describe_coverage(parts: Sequence[Part], verdicts: Verdicts) -> list[ManifestCoverage]:
+    """By runner, over all ranks: what was planned and what is there."""
+    planned: Counter[str] = Counter()
+    delivered: Counter[str] = Counter()
+    additional: Counter[str] = Counter()
+    missing: dict[str, list[str]] = {}
+    wrong: Counter[str] = Counter()
+    copies: Counter[str] = Counter()
+    there: dict[int, set[str]] = {}
+    for item in verdicts.traces.values():
+        runner = str(item.trace.shape.runner)
+        if item.trace.stage == "capture":
+            there.setdefault(item.trace.rank, set()).add(item.trace.tag)
+        wrong[runner] += bool(item.holds)
+        copies[runner] += bool(item.duplicates)
+    for part in sorted(parts, key=lambda part: int(part["rank"])):
+        rank, expected = int(part["rank"]), set(planned_tags(part))
+        for tag in sorted(expected):
+            runner = _runner(tag)
+            planned[runner] += 1
+            if tag in there.get(rank, set()):
+                delivered[runner] += 1
+            else:
+                missing.setdefault(runner, []).append(f"rank {rank}: {_text(tag)}")
+        for tag in sorted(there.get(rank, set()) - expected):
+            additional[_runner(tag)] += 1
+    return [
+        ManifestCoverage(
+            runner=runner,
+            planned=planned[runner],
+            delivered=delivered[runner],
+            additional=additional[runner],
+            contradicted=wrong[runner],
+            duplicates=copies[runner],
+            missing=missing.get(runner, [])[:MAX_MISSING],
+        )
+        for runner in sorted({*planned, *additional})[:MAX_NAMES]
+    ]
+
+
+def _runner(tag: str) -> str:
+    try:
+        return str(Shape.from_tag(tag).runner)
+    except TagError:
+        return "?"
+
+
+def describe_content(index: Mapping[str, Any]) -> TraceContent | None:
+    """The numbers of an index that travel in the manifest; None where there is none, or one that is none of ours."""
+    if not index or index.get("error"):
+        return None
+    windows, place = index.get("windows"), index.get("distributed")
+    try:
+        return TraceContent(
+            windows=len(windows) if isinstance(windows, list) else None,
+            launches_in_windows=index.get("launchesInWindows"),
+            nodes_in_windows=index.get("nodesInWindows"),
+            gpu_in_windows=index.get("gpuInWindows"),
+            sequence_sha256=index.get("sequenceSha256"),
+            stacks_share=index.get("stacksShare"),
+            flags=index.get("flags") or [],
+            world_size=place.get("worldSize") if isinstance(place, Mapping) else None,
+            trace_id=index.get("traceId"),
+            base_time_nanoseconds=index.get("baseTimeNanoseconds"),
+        )
+    except ValidationError:
+        return None

@@ -1,0 +1,126 @@
+"""What a manifest says beside its traces: engine, image, machine, coverage, contents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from shapetrace_contract import keys
+from shapetrace_contract.settings import EngineSettings, ImageSettings
+from shapetrace_finish.__main__ import main
+from shapetrace_finish.about import describe_content, describe_engine, describe_software
+from shapetrace_traces.manifest import Manifest
+
+SCHEMA = Path(__file__).parents[3] / "docs/manifest.schema.json"
+DIGEST = "sha256:" + "a" * 64
+
+
+def finish(attempt: Any, **more: str) -> Manifest:
+    assert main({**attempt.environment, **more}, sleep=lambda seconds: None) == 0
+    found: Manifest = attempt.manifest
+    return found
+
+
+def test_a_run_says_what_ran(attempt: Any) -> None:
+    arguments = [
+        "--load-format",
+        "dummy",
+        "--enable-lora",
+        "--model-path",
+        "/secret/place",
+        "--api-key",
+        "k",
+        "--tp-size=2",
+    ]
+    attempt.engine = EngineSettings(name="sglang", args=arguments, parallelism={"tensor": 2}, device="rocm")
+    for rank in (0, 1):
+        record = {"v": 1, "rank": rank, "hooks": {"a": "applied"}, "engine": {"name": "sglang", "version": "0.5.23"}}
+        versions = {"torch": "2.13.0", "hip": "7.2", "cuda": None, "driver": 70253211}
+        process = {"pid": 3, "rank": rank, "versions": versions, "environment": {"SGLANG_USE_AITER": "1"}}
+        attempt.put_rank(rank, record=record, processes=[process])
+    image = ImageSettings(reference="vendor/sglang:rocm", id=f"docker.io/vendor/sglang@{DIGEST}")
+    manifest = finish(attempt, **{ImageSettings.ENV: image.to_env()})
+    engine, software = manifest.engine, manifest.software
+    assert (engine.version, engine.weights) == ("0.5.23", "dummy")
+    assert engine.arguments == {"--enable-lora": "", "--load-format": "dummy", "--tp-size": "2"}
+    assert engine.image is not None
+    assert (engine.image.reference, engine.image.digest) == ("vendor/sglang:rocm", DIGEST)
+    assert software.versions["torch"] == ["2.13.0"]
+    assert software.versions["driver"] == ["70253211"]
+    assert "cuda" not in software.versions
+    assert software.environment == {"SGLANG_USE_AITER": ["1"]}
+
+
+def test_what_nobody_told_is_absent(attempt: Any) -> None:
+    attempt.engine = EngineSettings(name="command", parallelism={"tensor": 1})
+    attempt.put_rank(0)
+    engine = finish(attempt).engine
+    assert (engine.version, engine.image, engine.weights, engine.arguments) == (None, None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "weights"),
+    [
+        ("sglang", ["--load-format=dummy"], "dummy"),
+        ("vllm", ["--load-format", "safetensors"], "real"),
+        ("vllm", [], "real"),
+        ("torch", [], "dummy"),
+        ("command", ["--load-format", "dummy"], None),
+    ],
+)
+def test_weights_are_dummy_or_real(name: str, arguments: list[str], weights: str | None) -> None:
+    assert describe_engine(EngineSettings(name=name, args=arguments), None, []).weights == weights
+
+
+def test_an_image_without_a_digest_has_none() -> None:
+    found = describe_engine(EngineSettings(), ImageSettings("registry/engine:1", "registry/engine:1"), []).image
+    assert found is not None
+    assert found.digest is None
+    pinned = describe_engine(EngineSettings(), ImageSettings(f"registry/engine@{DIGEST}"), []).image
+    assert pinned is not None
+    assert pinned.digest == DIGEST
+
+
+def test_coverage_says_what_is_missing_of_each_runner(attempt: Any) -> None:
+    attempt.put_rank(0)
+    attempt.put_rank(1, lost=attempt.shapes[:1])
+    (coverage,) = finish(attempt).coverage
+    assert (coverage.runner, coverage.planned, coverage.delivered) == ("DecodeRunner", 24, 23)
+    assert coverage.missing == [f"rank 1: {attempt.shapes[0].tag}"]
+
+
+def test_a_trace_says_what_its_index_counted(attempt: Any) -> None:
+    attempt.put_rank(0)
+    attempt.put_rank(1)
+    content = finish(attempt).traces[0].content
+    assert content is not None
+    assert (content.windows, content.launches_in_windows, content.gpu_in_windows) == (0, 0, 0)
+    assert content.sequence_sha256 is not None
+    assert len(content.sequence_sha256) == 64
+
+
+@pytest.mark.parametrize("index", [{}, {"error": "no"}, {"windows": [], "launchesInWindows": "many"}, {"flags": 3}])
+def test_an_index_that_is_none_of_ours_gives_no_content(index: dict[str, Any]) -> None:
+    assert describe_content(index) is None
+
+
+@pytest.mark.parametrize("hostile", [3, "x", [1], {"a": {"b": 1}}, {"a" * 999: "b" * 999}, {"\ud800": "\ud800"}])
+def test_hostile_records_do_no_harm(hostile: Any) -> None:
+    part = {"rank": 0, "record": {"engine": hostile}, "processes": [hostile, {"versions": hostile}], "traces": []}
+    describe_engine(EngineSettings(), None, [part])
+    found = describe_software([part, {**part, "processes": hostile, "traces": [{"index": {"gpus": hostile}}]}])
+    json.dumps(found.model_dump(mode="json"), ensure_ascii=False).encode()
+
+
+def test_what_is_written_is_as_the_schema_says(attempt: Any) -> None:
+    attempt.put_rank(0)
+    attempt.put_rank(1, lost=attempt.shapes[:1])
+    finish(attempt)
+    value, schema = json.loads(attempt.store.get(keys.MANIFEST)), json.loads(SCHEMA.read_text())
+    jsonschema.validate(value, schema)
+    jsonschema.validate({**value, "newer": {"field": 1}}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**value, "verdict": "Fine"}, schema)
