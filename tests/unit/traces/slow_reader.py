@@ -81,7 +81,7 @@ def thread(event: dict[str, Any]) -> tuple[Any, Any]:
 def correlation(event: dict[str, Any]) -> int | None:
     args = event.get("args")
     value = args.get("correlation") if isinstance(args, dict) else None
-    return value if isinstance(value, int) and 0 <= value < 2**62 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else None
 
 
 def index(text: bytes) -> dict[str, Any]:

@@ -69,7 +69,10 @@ def find_slip(
     whole.sort(key=lambda item: (-item.calls, item.name))
     largest = max(labels, key=lambda trace: labels[trace])
     for item in whole:
-        slip = _with_factor(labels, item, Fraction(item.rows[largest], labels[largest]), {})
+        factor = Fraction(item.rows[largest], labels[largest])
+        if factor < 1:  # rows that stop growing (a limit of the engine) look just like that
+            continue
+        slip = _with_factor(labels, item, factor, {})
         if slip is not None and all(_agrees(slip.held, other) for other in varying):
             return slip
     if not steps or any(steps.get(trace) is None for trace in labels):
