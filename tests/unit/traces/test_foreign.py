@@ -108,6 +108,11 @@ def test_variants_that_nothing_tells_apart_get_no_name(tmp_path: Path) -> None:
     assert {word for item in report.findings for word in item.variants.values()} == {"unproven"}
 
 
+def test_three_sizes_are_enough_where_operators_differ(tmp_path: Path) -> None:
+    PerSize0518(tmp_path, (1, 2, 4)).capture(graphs((1, 2, 4), DENSE_SPARSE))
+    assert list(held(look(tmp_path)).values()) == ["2/dense", "4/sparse", "4/dense"]
+
+
 def test_every_rank_slipped_by_itself(tmp_path: Path) -> None:
     for rank in range(2):
         PerSize0518(tmp_path, SIZES, rank, 2).capture(graphs(SIZES, DENSE_SPARSE))

@@ -161,7 +161,9 @@ def _slips(captures: Sequence[Capture], traces: Mapping[str, Trace]) -> dict[str
             families[capture.rank, capture.runner].append(traces[capture.key])
     for family in families.values():
         of_family = {trace.key: steps[trace.key] for trace in family}
-        slip = find_slip({trace.key: trace.size for trace in family}, build_series(family), of_family)
+        sizes = {trace.key: trace.size for trace in family}
+        sequences = {trace.key: trace.sequence for trace in family}
+        slip = find_slip(sizes, build_series(family), of_family, sequences)
         if slip is not None:
             found.update(dict.fromkeys(slip.held, slip))
     return found

@@ -8,7 +8,7 @@ pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -51,7 +51,10 @@ def is_explained(labels: Mapping[str, int], rows: Mapping[str, int]) -> bool:
 
 
 def find_slip(
-    labels: Mapping[str, int], series: Sequence[Series], steps: Mapping[str, int | None] | None = None
+    labels: Mapping[str, int],
+    series: Sequence[Series],
+    steps: Mapping[str, int | None] | None = None,
+    signatures: Mapping[str, Hashable] | None = None,
 ) -> Slip | None:
     """The slip that all products show, None where the labels may be right or no one slip fits.
 
@@ -59,6 +62,9 @@ def find_slip(
     trace's profiler step. The largest size is the first that is captured and the first in the cursor's list, so its
     trace is rightly named and tells the factor of every product. Where that trace is gone the steps have to confirm the
     places.
+
+    Rows that stop growing look like the captures of the largest size. So two traces below it must share their rows, as
+    they never do before they stop growing; or the ``signatures`` (operators) of those that share a size must differ.
     """
     if len(set(labels.values())) < len(labels):
         return None
@@ -73,7 +79,12 @@ def find_slip(
         if factor < 1:  # rows that stop growing (a limit of the engine) look just like that
             continue
         slip = _with_factor(labels, item, factor, {})
-        if slip is not None and all(_agrees(slip.held, other) for other in varying):
+        if (
+            slip is not None
+            and set(slip.held.values()) <= set(labels.values())
+            and all(_agrees(slip.held, other) for other in varying)
+            and (_shares_below(slip.held) or _are_apart(slip.held, signatures or {}))
+        ):
             return slip
     if not steps or any(steps.get(trace) is None for trace in labels):
         return None
@@ -103,6 +114,18 @@ def _with_factor(
             turns = {trace: place[labels[trace]] % each for trace in held}
             return Slip(held, turns, each, factor, series)
     return None
+
+
+def _shares_below(held: Mapping[str, int]) -> bool:
+    """Whether a size that is not the largest was captured twice."""
+    below = [size for size in held.values() if size < max(held.values())]
+    return len(set(below)) < len(below)
+
+
+def _are_apart(held: Mapping[str, int], signatures: Mapping[str, Hashable]) -> bool:
+    """Whether the captures of each size differ from each other."""
+    known = [(size, signatures.get(trace)) for trace, size in held.items()]
+    return None not in [signature for _, signature in known] and len(set(known)) == len(known)
 
 
 def _agrees(held: Mapping[str, int], series: Series) -> bool:
