@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from shapetrace_traces.judge.evidence import Trace
 from shapetrace_traces.judge.fit import Fit, Series, fit_family
+from shapetrace_traces.judge.stray import find_stray
 
 FORWARD = "the forward call"
 """Name of the witness ``rows``: the rows at the model's wrapped forward call."""
@@ -22,14 +24,17 @@ def judge_sizes(traces: Sequence[Trace]) -> dict[str, Fit]:
     """
     found: dict[str, Fit] = {}
     for place in _grouped(traces, lambda trace: trace.place):
-        for family in _grouped(place, lambda trace: trace.variants):
+        families = _grouped(place, lambda trace: trace.variants)
+        for family in families:
             found.update(_fit(family))
         undecided = {trace.key for trace in place if _is_undecided(found[trace.key])}
-        if len(undecided) < 2 or len({trace.variants for trace in place}) < 2:
-            continue
-        together = {key: fit for key, fit in _fit(place).items() if fit.word == "contradicted"}
-        if together.keys() <= undecided:  # an exact fit within a family is worth more than one across families
-            found.update(together)
+        if len(undecided) >= 2 and len(families) >= 2:
+            together = {key: fit for key, fit in _fit(place).items() if fit.word == "contradicted"}
+            if together.keys() <= undecided:  # an exact fit within a family is worth more than one across families
+                found.update(together)
+        for family in families:
+            if all(found[trace.key].word == "consistent" for trace in family):
+                found.update(_fit_but_one(family))
     return found
 
 
@@ -44,8 +49,24 @@ def _grouped(traces: Iterable[Trace], by: Any) -> list[list[Trace]]:
     return list(groups.values())
 
 
-def _fit(traces: Sequence[Trace]) -> dict[str, Fit]:
+def _fit_but_one(traces: Sequence[Trace]) -> dict[str, Fit]:
+    """The fit of a family whose labels fit but for one that is too large; empty where that is not so."""
     labels = {trace.key: trace.size for trace in traces}
+    products = {trace.key: trace.products for trace in traces}
+    width = _claimed_rows(traces[0])
+    stray = find_stray(labels, products, build_series(traces), width)
+    if stray is None:
+        return {}
+    seen = next(trace.witness("rows") for trace in traces if trace.key == stray.trace)
+    if seen == width * labels[stray.trace]:
+        return {}  # the forward call had the rows: they may have been sharded within it, at this size only
+    wrong = Fit("contradicted", stray.evidence, str(stray.size))
+    return {**_fit(traces, {stray.trace: stray.size}), stray.trace: wrong}
+
+
+def _fit(traces: Sequence[Trace], held: Mapping[str, int] = MappingProxyType({})) -> dict[str, Fit]:
+    """The fit of the labels; of ``held`` (key -> size) where it names another size."""
+    labels = {trace.key: held.get(trace.key, trace.size) for trace in traces}
     width = _claimed_rows(traces[0])
     products = fit_family(labels, build_series(traces), width)
     forward = fit_family(labels, _forward(traces), width)
