@@ -18,8 +18,10 @@ PR_SET_CHILD_SUBREAPER = 36
 ORPHAN = """
 import os, sys
 if os.fork() == 0:
-    if os.fork() == 0:
+    orphan = os.fork()
+    if orphan == 0:
         os._exit(3)
+    open(sys.argv[1], "w").write(str(orphan))
     os._exit(0)
 os.wait()
 """
@@ -28,25 +30,29 @@ os.wait()
 def test_orphans_are_reaped_and_do_not_count_as_ranks(tmp_path: Path) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         pytest.skip("this kernel has no child subreaper, so orphans cannot be given to this process")
+    pid_file = tmp_path / "orphan"
     try:
         with Signals() as signals:
             processes = Processes(lambda _: None, signals)
-            processes.start([Command((sys.executable, "-c", ORPHAN), (0,))], [dict(os.environ)])
+            command = Command((sys.executable, "-c", ORPHAN, str(pid_file)), (0,))
+            processes.start([command], [dict(os.environ)])
             assert processes.wait_until(lambda: bool(processes.exits), 30)
-            # the orphan ended at its own time; while a child is left, waitid says so
-            assert processes.wait_until(_has_no_child, 30)
+            # only this orphan is asked for: the process that runs the tests may have children of its own
+            orphan = int(pid_file.read_text())
+            assert processes.wait_until(lambda: not _is_child(orphan), 30)
             processes.close()
         assert [(end.ranks, end.code) for end in processes.exits] == [((0,), 0)]
     finally:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def _has_no_child() -> bool:
+def _is_child(pid: int) -> bool:
+    """Whether it runs below this process or waits there to be reaped."""
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return True
-    return False
+        return False
+    return True
 
 
 def test_output_without_a_newline_and_endless_lines_are_passed_on(tmp_path: Path) -> None:
