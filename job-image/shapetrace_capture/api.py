@@ -67,7 +67,7 @@ class _Process:
                 self._pid = pid
                 if session is not None:
                     # graphs counted and faults; the launcher writes done.json from it once it knows the exit code
-                    atexit.register(session.write_process)
+                    atexit.register(session.process.write)
             return self._script
 
 

@@ -55,7 +55,7 @@ class _Original:
 
 def guarded(target: str, hook: Hook, fault: Fault) -> Hook:
     """``hook``, with the promise that the engine sees what its own method returned or raised, and that the method runs
-    once. What the hook itself raises goes to ``fault(target, error)``."""
+    once. What the hook itself raises goes to ``fault(what, error)``."""
 
     def around(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         original = _Original(function)
@@ -66,7 +66,7 @@ def guarded(target: str, hook: Hook, fault: Fault) -> Hook:
                 raise original.error  # noqa: B904 - the engine's own, as if we were not there
             if not isinstance(error, Exception):
                 raise  # an interrupt or an exit that met our code
-            fault(target, error)
+            fault(f"the hook of {target}", error)
             return original.result if original.called else function(*args, **kwargs)
         finally:
             original.result = original.error = None  # no reference cycle through a frame: results are device memory

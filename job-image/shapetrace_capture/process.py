@@ -10,7 +10,7 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,23 +46,32 @@ class Process:
         """The hooks without which captures would go unseen."""
         self.faults: list[str] = []
         self.who = f"process {os.getpid()}"
+        self.more: Callable[[], Mapping[str, Any]] = dict
+        """What the rank in this process, once there is one, adds to the record."""
 
     def fault(self, what: str, error: BaseException | str) -> None:
-        """Note that something of ours went wrong; the engine goes on."""
+        """Note that something of ours went wrong, and write it down at once: what failed may be what would have done
+        so later, and a process may end without a word. The engine goes on."""
+        if self._note(what, error):
+            self.write()
+
+    def _note(self, what: str, error: BaseException | str) -> bool:
+        """False where it is known already or one too many."""
         text = f"{what}: {described(error) if isinstance(error, BaseException) else error}"
         text = text[:MAX_ERROR_CHARACTERS]
         if text in self.faults or len(self.faults) >= MAX_FAULTS:
-            return
+            return False
         self.faults.append(text)
         with contextlib.suppress(Exception):
             print(f"shapetrace: {self.who}: {text}", file=sys.stderr, flush=True)
+        return True
 
     def engine_json(self) -> dict[str, str] | None:
         """``engine`` of rank and process record; None for a script of the user's own."""
         return {"name": self.engine, "version": self.version} if self.engine else None
 
-    def write(self, **more: Any) -> None:
-        """Write the record (again), with what a rank knows beside it. Never raises."""
+    def write(self) -> None:
+        """Write the record (again). Never raises."""
         try:
             record: dict[str, Any] = {
                 "pid": os.getpid(),
@@ -73,9 +82,9 @@ class Process:
                 "hooks": dict(self.hooks),
                 "required": list(self.required),
             }
-            record.update(more)
+            record.update(self.more())
             record["versions"] = {"python": platform.python_version(), **record["versions"]}
             record["errors"] = list(self.faults)
             spool.write_json(spool.process_file(self.folder, os.getpid()), record)
         except Exception as error:
-            self.fault("the process record", error)
+            self._note("the process record", error)

@@ -74,6 +74,7 @@ class Session:
         self._torch: Any = None
         wanted = self._asked and has_stacks(settings.stacks, settings.ranks, rank.rank)
         self.stacks = Stacks(wanted, clock, sleep)
+        self.process.more = self._told
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Session | None:
@@ -127,7 +128,7 @@ class Session:
             state = self.graphs.install(graph_class, lambda: self._open is not None)
             self.process.hooks["torch.cuda.CUDAGraph.capture_begin"] = state
             self.stacks.prepare(self.torch)
-            self.write_process()
+            self.process.write()
             self._write_rank()
 
     def plan(
@@ -203,7 +204,7 @@ class Session:
     def done(self, *, ok: bool = True, reason: str = "Done", eager: str | None = None) -> None:
         """The engine's graph work is over. ``eager`` says why there are no graphs, by the user's or engine's choice."""
         with self._guard("the end"):
-            self.write_process()
+            self.process.write()
             if not self._asked:
                 reason = f"rank {self.rank.rank} is not asked for by capture.ranks"
             faults = self.process.faults
@@ -218,17 +219,14 @@ class Session:
                 },
             )
 
-    def write_process(self) -> None:
-        """Write (again) what this process is: versions, hooks, faults, graphs counted."""
-        try:
-            self.process.write(
-                rank=self.rank.rank,
-                versions={} if self._torch is None else device.versions(self._torch),
-                stacks=self.stacks.to_json(),
-                captureBegin=self.graphs.to_json(),
-            )
-        except Exception as error:
-            self.process.fault("the process record", error)
+    def _told(self) -> dict[str, Any]:
+        """What the process record says of the rank: versions, stacks, graphs counted."""
+        return {
+            "rank": self.rank.rank,
+            "versions": {} if self._torch is None else device.versions(self._torch),
+            "stacks": self.stacks.to_json(),
+            "captureBegin": self.graphs.to_json(),
+        }
 
     def _write_rank(self) -> None:
         record = {
@@ -244,9 +242,8 @@ class Session:
         spool.write_json(self._folder / spool.RANK, record)
 
     def fault(self, what: str, error: BaseException | str) -> None:
-        """Note that something of ours went wrong, at once: a process may end without a word. The engine goes on."""
+        """Note that something of ours went wrong; the engine goes on."""
         self.process.fault(what, error)
-        self.write_process()
 
     @contextlib.contextmanager
     def _guard(self, what: str) -> Iterator[None]:

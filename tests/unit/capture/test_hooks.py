@@ -65,7 +65,7 @@ def test_what_a_hook_raises_is_noted_and_the_method_runs_once(module: ModuleType
     backend, faults = hooked(module, hook)
     assert backend.capture(3) == 6
     assert backend.calls == 1
-    assert faults == ["Backend.capture: ours"]
+    assert faults == ["the hook of Backend.capture: ours"]
 
 
 def swallows(original: Any, *args: Any) -> Any:

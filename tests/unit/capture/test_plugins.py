@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 from shapetrace_capture import plugins
 from shapetrace_capture.process import MAX_FAULTS, Process
+from shapetrace_capture.ranks import RankId
+from shapetrace_capture.session import Session
 from shapetrace_contract import names, spool
 
 
@@ -77,6 +79,16 @@ def test_the_same_fault_is_noted_once_and_faults_are_bounded(tmp_path: Path) -> 
     process.fault("a hook", "x" * 5000)
     assert len(process.faults) == MAX_FAULTS
     assert process.faults[:2] == ["a hook: 0", "a hook: 1"]
+
+
+def test_a_fault_is_in_the_record_as_soon_as_it_is_known(tmp_path: Path) -> None:
+    process = Process(tmp_path, {})
+    process.fault("the plan", "of nothing")
+    assert _record(tmp_path)["errors"] == ["the plan: of nothing"]
+    Session.of_process(process, RankId(3, tp=3))
+    process.fault("a hook", "raised")
+    record = _record(tmp_path)
+    assert (record["rank"], record["errors"]) == (3, ["the plan: of nothing", "a hook: raised"])
 
 
 class UnspeakableError(Exception):

@@ -120,7 +120,7 @@ class Adapter:
             is_there = resolve(target, imports=True) is not None
             self._process.hooks[target] = REGISTERED if is_there else MISSING
             if is_there:
-                around = guarded(target, hook, self._hook_failed)
+                around = guarded(target, hook, self._process.fault)
                 registry.HookRegistry.register(target, around, registry.HookType.AROUND)
         others = {target.rsplit(".", 2)[0] for target in classes_with(OTHER_BACKENDS, METHOD)}
         AfterImport(dict.fromkeys(others, self._hook_other)).install()
@@ -129,11 +129,8 @@ class Adapter:
         for name, value in list(vars(module).items()):
             if isinstance(value, type) and value.__module__ == module.__name__ and METHOD in vars(value):
                 target = f"{module.__name__}.{name}.{METHOD}"
-                around = guarded(target, self._capture_one, self._hook_failed)
+                around = guarded(target, self._capture_one, self._process.fault)
                 self._others[target] = wrap(module, f"{name}.{METHOD}", around)
-
-    def _hook_failed(self, target: str, error: BaseException) -> None:
-        self._process.fault(f"the hook of {target}", error)
 
     def _states(self) -> dict[str, str]:
         states = {}

@@ -67,14 +67,6 @@ class Adapter:
             raise RuntimeError("vLLM captures before its worker's device was initialised")
         return self._session
 
-    def _fault(self, what: str, error: BaseException) -> None:
-        """Note it at once: whatever failed may be what would have written it down later."""
-        self._process.fault(what, error)
-        if self._session is None:
-            self._process.write()
-        else:
-            self._session.write_process()
-
     # ---- hooks applied
 
     def install(self) -> None:
@@ -89,7 +81,7 @@ class Adapter:
         if is_hooked(getattr(getattr(module, owner, None), name, None)):  # loaded twice: the first one records
             self._process.hooks[self._target] = APPLIED
         else:
-            around = guarded(self._target, self._init_device, self._fault)
+            around = guarded(self._target, self._init_device, self._process.fault)
             self._process.hooks[self._target] = wrap(module, WRAPPER, around)
         self._process.write()
 
@@ -132,7 +124,7 @@ class Adapter:
             return target, APPLIED  # by an earlier engine in this process
         if name == "_warmup_and_capture" and "profiler" not in inspect.signature(function).parameters:
             return target, NO_PROFILER
-        around = guarded(target, hook, self._fault)
+        around = guarded(target, hook, self._process.fault)
         return target, wrap(sys.modules[defining.__module__], f"{defining.__qualname__}.{name}", around)
 
     # ---- start and end
