@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from shapetrace_contract import keys, names
@@ -80,8 +81,15 @@ def open_source(
             raise UsageError(f"{text!r} is a folder: --attempt and the credentials' options do not go with it")
         folder = parse_folder(text)
         return Source(FolderStore(folder.absolute()), str(folder))
-    api = Cluster(cluster)
-    run = api.profile_run(text)
+    try:
+        api = Cluster(cluster)
+        run = api.profile_run(text)
+    except CliError as error:
+        if Path(text).is_dir():
+            error.hint = (
+                f"{error.hint} {text} is taken for a ProfileRun's name; for the folder here, say ./{text}".strip()
+            )
+        raise
     if use_run_credentials:
         secret = _run_secret(run)
     if secret is not None:

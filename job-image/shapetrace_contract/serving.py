@@ -20,6 +20,7 @@ PLUGIN = "shapetrace"
 
 _ONE_NODE = "a run is one pod on one node; leave it out"
 _FILE = "options in a file cannot be checked; put them into engine.args"
+_KEY = "nobody outside the pod reaches this engine, and arguments stand in logs; leave it out"
 _REVISION = "say it as revision of the model in models, which is fetched before the engine starts"
 
 
@@ -74,6 +75,8 @@ SGLANG_REFUSED = (
         ("--enable-profile-cuda-graph",),
         "SGLang's own profiler and shapetrace's cannot be on at once; leave it out, each capture is recorded without",
     ),
+    Refused(("--api-key",), _KEY),
+    Refused(("--admin-api-key",), _KEY),
     Refused(("--config",), _FILE),
 )
 """Options of SGLang that contradict the spec, or break the recording."""
@@ -114,6 +117,7 @@ VLLM_REFUSED = (
         "leave capture_torch_profiler out, each capture is recorded without",
         _captures_traces,
     ),
+    Refused(("--api-key",), _KEY),
     Refused(("--config",), _FILE),
 )
 """Options of vLLM that contradict the spec, or break the recording."""

@@ -78,3 +78,14 @@ def test_what_a_script_wrote_in_the_collectors_place_does_not_end_a_local_run(tm
     (folder / spool.UPLOADED).write_text(text)
     entry = RankProgress(rank=0, uploaded=3)
     assert _from_spool(entry, tmp_path) == entry
+
+
+def test_a_folder_whose_name_was_taken_for_a_runs_is_pointed_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("show", "out", KUBECONFIG=str(tmp_path / "none"))
+    assert code == 2
+    assert "no usable kubeconfig" in err
+    assert "for the folder here, say ./out" in err
