@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +69,22 @@ class Ran:
 
 
 @pytest.fixture(scope="session")
-def run_version(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ran]:
-    """Each version is run when a test first asks for it."""
-    known: dict[str, Ran] = {}
-
-    def run(version: str) -> Ran:
-        if version not in known:
-            out = tmp_path_factory.mktemp(f"sglang-{version}")
-            known[version] = Ran(out, version, all_of_them=version == versions()[-1])
-        return known[version]
-
-    return run
+def run_version(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Ran]]:
+    """The versions that are asked for, as many at once as there are cores: most of it is imports, on one core each."""
+    last = versions()[-1]
+    wanted = {item.callspec.params.get("sglang", last) for item in request.session.items if hasattr(item, "callspec")}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        # the newest first: it has the most to do
+        runs = {
+            version: pool.submit(
+                Ran, tmp_path_factory.mktemp(f"sglang-{version}"), version, all_of_them=version == last
+            )
+            for version in reversed(versions())
+            if version in {*wanted, last}
+        }
+        yield lambda version: runs[version].result()
 
 
 @pytest.fixture

@@ -59,6 +59,15 @@ def test_sglangs_own_profiler_is_refused_by_the_name_of_its_flag(newest: Ran) ->
         assert "--enable-profile-cuda-graph" in record["error"]
 
 
+def test_a_key_that_has_no_tag_costs_no_other_key(newest: Ran) -> None:
+    folder = newest.folder("key_without_a_tag")
+    assert [record["tag"] for record in reading.records(folder)] == ["DecodeCudaGraphRunner__bs_1"]
+    assert reading.planned(folder) == ["DecodeCudaGraphRunner__bs_1"]
+    done = reading.load(reading.rank(folder) / "done.json")
+    assert (done["ok"], done["captureBegin"]["all"]) == (False, 2)
+    assert "a key of DecodeCudaGraphRunner: TagError" in done["reason"]
+
+
 def test_what_sglang_raises_reaches_its_caller_and_the_key_was_not_captured(newest: Ran) -> None:
     folder = newest.folder("engine_raises")
     assert newest.returned("engine_raises") == "no memory for three"

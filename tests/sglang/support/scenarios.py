@@ -169,6 +169,16 @@ def new_field(folder: Path) -> None:
         runner.capture()
 
 
+def key_without_a_tag(folder: Path) -> None:
+    """One of the keys is too long for a tag."""
+    key = sys.modules[f"{RUNNERS}.shape_key"].ShapeKey
+    wider = dataclasses.make_dataclass("ShapeKey", [("moe_path", str, "")], bases=(key,), frozen=True)
+    with plugin.engine(folder / "spool"):
+        runner = decode_runner((1, 2), attention=False)
+        runner._make_graph_key = lambda size, *_: wider(size=size, moe_path="x" * 300 if size == 2 else "")
+        runner.capture()
+
+
 def declared(folder: Path) -> None:
     """Targets: sizes that SGLang leaves out, an axis that it does not have, a runner that it does not make."""
     targets: list[dict[str, Any]] = [

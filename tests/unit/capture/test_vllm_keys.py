@@ -120,3 +120,11 @@ def test_descriptors_of_two_classes_agree_where_both_speak() -> None:
     assert agree(First(8, None), Second(Mode.FULL, 8, 4))
     assert not agree(First(8, 8), Second(Mode.FULL, 8, 4))
     assert not agree(First(4), Second(Mode.PIECEWISE, 8, None))
+
+
+def test_a_key_without_a_tag_costs_no_other_key() -> None:
+    long = make_dataclass("Descriptor", [("num_tokens", int), ("kind", str)], frozen=True)
+    keys = Keys(RUNNER, "tok", [(long(8, "x" * 300), ""), (long(4, "plain"), "")])
+    assert tags(keys) == ["GPUModelRunner__tok_4__kind-plain"]
+    (refused,) = keys.refused
+    assert "200 are allowed" in str(refused)

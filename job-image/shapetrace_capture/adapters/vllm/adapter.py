@@ -168,6 +168,8 @@ class Adapter:
         keys = Keys(runner, UNIT, descriptors)
         if keys.alike:
             self._process.fault(f"the plan of {runner}", f"keys that no axis tells apart: {keys.alike}")
+        for error in keys.refused:  # the others are captured all the same
+            self._process.fault(f"a key of {runner}", error)
         if descriptors:
             # one list of sizes is for all graphs, whatever runner a target names: the model's own comes first
             targets = [{**target, "runner": ""} for target in self.session.targets] if is_first else []

@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from shapetrace_contract.tag import Runner, Shape
+from shapetrace_contract.tag import Runner, Shape, TagError
 
 SIZE = "num_tokens"
 REQUESTS = "num_reqs"
@@ -89,14 +89,26 @@ class Keys:
         self._requests = bool(self.alike)
 
     def shape(self, descriptor: Any, mode: str = "") -> Shape:
-        """The shape of one key."""
+        """The shape of one key; TagError where it has no tag."""
         size = fields_of(descriptor)[SIZE][0]
         return Shape(self._runner, self._unit, size, spelled(descriptor, mode, requests=self._requests))
 
     @property
     def shapes(self) -> list[Shape]:
-        """Of all keys."""
-        return [self.shape(*key) for key in self._keys]
+        """Of all keys that have a tag."""
+        return [shape for shape in self._shapes() if isinstance(shape, Shape)]
+
+    @property
+    def refused(self) -> list[TagError]:
+        """Why the other keys have none."""
+        return [error for error in self._shapes() if isinstance(error, TagError)]
+
+    def _shapes(self) -> Iterator[Shape | TagError]:
+        for key in self._keys:
+            try:
+                yield self.shape(*key)
+            except TagError as error:
+                yield error
 
     @property
     def alike(self) -> list[str]:
