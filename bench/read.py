@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
         trace.unlink()
         grown = {size: _memory(Path(folder), size, readers["shapetrace"]) for size in (SMALL_MB, LARGE_MB)}
     described = conditions(
-        megabytes=options.megabytes, events=count, frames="81%", rounds=options.rounds, packed="isal-1", time="cpu"
+        megabytes=options.megabytes, events=count, frames="88%", rounds=options.rounds, packed="isal-1", time="cpu"
     )
     ratios = {name: _ratio(seconds, name) for name in readers if name != "shapetrace"}
     growth = max(0.0, grown[LARGE_MB] - grown[SMALL_MB])

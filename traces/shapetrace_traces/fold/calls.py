@@ -66,8 +66,8 @@ class Calls:
         self._code_of: dict[Any, int] = {}
         self._kinds: list[_Kind] = []
         self._names: dict[str, str] = {}
-        self._is_sorted = True
-        self._last_start, self._last_minus_duration = float("-inf"), 0.0
+        self._sorted = 0, True
+        """So many calls, and whether they are in the order of time."""
         self._products: dict[Any, tuple[int, str] | None] = {}
         """Operator and its shapes as text -> rows and weight: a model has few, and working them out is the most."""
         self.too_many = 0
@@ -75,25 +75,21 @@ class Calls:
 
     def add(self, name: str, start: float, duration: float, event: Any) -> None:
         """One call of an operator."""
-        key: tuple[Any, ...] = (name, event.get("pid"), event.get("tid"))
+        try:
+            key: tuple[Any, ...] = (name, event["pid"], event["tid"])
+        except KeyError:
+            key = (name, event.get("pid"), event.get("tid"))
         if name in GEMM_RULES:
             product = self._product(name, event)
             if product is not None:
                 key += product
         try:
-            code = self._code_of.get(key)
-        except TypeError:  # a process that is a list
-            code = None
-        if code is None:
+            code = self._code_of[key]
+        except (KeyError, TypeError):  # new, or a process that is a list
             code = self._new_code(key)
         if code is None or len(self._codes) >= MAX_CALLS:
             self.too_many += 1
             return
-        if start <= self._last_start:
-            now = (start, -duration)
-            if now < (self._last_start, self._last_minus_duration):
-                self._is_sorted = False
-        self._last_start, self._last_minus_duration = start, -duration
         self._starts.append(start)
         self._durations.append(duration)
         self._codes.append(code)
@@ -139,11 +135,24 @@ class Calls:
                     products[kind.name, kind.weight, kind.rows] += count
         return Called(operators, None if is_first else sequence.hexdigest(), products)
 
+    def _are_sorted(self) -> bool:
+        """By start; of two that start together the longer one first: as a tracer writes them. Looked at once a count:
+        of a combined file each of its many windows is asked for."""
+        starts, durations = self._starts, self._durations
+        if self._sorted[0] != len(starts):
+            pairs = zip(starts, islice(starts, 1, None), durations, islice(durations, 1, None), strict=False)
+            in_order = all(
+                first < second or (first == second and long >= short) for first, second, long, short in pairs
+            )
+            self._sorted = len(starts), in_order
+        return self._sorted[1]
+
     def _in(self, scope: Scope | None) -> Iterator[int]:
-        order = range(len(self._codes)) if self._is_sorted else self._in_time()
+        is_sorted = self._are_sorted()
+        order = range(len(self._codes)) if is_sorted else self._in_time()
         if scope is None:
             return (self._codes[place] for place in order)
-        if self._is_sorted:  # of a combined file each of its many windows is asked for
+        if is_sorted:
             order = range(bisect_left(self._starts, scope.begin), bisect_right(self._starts, scope.end))
         there = {code for code, kind in enumerate(self._kinds) if kind.thread == scope.thread}
         starts, codes = self._starts, self._codes

@@ -16,7 +16,6 @@ MAX_CATEGORIES = 64
 NO_CATEGORY = "(none)"
 OTHER_CATEGORIES = "(other)"
 MAX_KNOWN = 1000
-NEW = -1
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 RUNTIME_CATEGORIES = ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver")
 STACK_CATEGORY = "python_function"
@@ -60,7 +59,13 @@ class Fold:
                 entry = self._entry(category)
             entry[0] += 1
             take = entry[1]
-            if take is not None and event.get("ph") == "X":
+            if take is None:
+                continue
+            try:
+                is_complete = event["ph"] == "X"
+            except KeyError:
+                continue
+            if is_complete:
                 take(event, number, entry)
         self._frames += frames
 
@@ -98,12 +103,15 @@ class Fold:
         self.spans.add(text(event.get("name"), number), start, duration, event, number)
 
     def _take_runtime(self, event: Any, number: int, _: list[Any]) -> None:
-        name = event.get("name")
-        kind = self._kinds.get(name, NEW) if type(name) is str else NEW
-        if kind is NEW:
-            kind = self._new_kind(text(name, number))
+        try:
+            kind = self._kinds[event["name"]]
+        except (KeyError, TypeError):  # new, or no name
+            kind = self._new_kind(text(event.get("name"), number))
         if kind is not None:
-            self.graphs.add(kind, microseconds(event.get("ts"), number), event, number)
+            start = event.get("ts")
+            if type(start) is not float or not -MAX_MICROSECONDS < start < MAX_MICROSECONDS:
+                start = microseconds(start, number)
+            self.graphs.add(kind, start, event, number)
 
     def _new_kind(self, name: str) -> int | None:
         kind = kind_of(name)

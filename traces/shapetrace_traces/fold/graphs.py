@@ -12,6 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import gt
 from typing import Any
 
 from shapetrace_traces.fold.calls import Scope, Thread
@@ -73,17 +75,10 @@ class _Nodes:
     def __init__(self) -> None:
         self.starts = array("d")
         self.correlations = array("q")
-        self._is_sorted = True
-
-    def add(self, start: float, correlation: int) -> None:
-        if self.starts and start < self.starts[-1]:
-            self._is_sorted = False
-        self.starts.append(start)
-        self.correlations.append(correlation)
 
     def sort(self) -> None:
         """Into the order of time, in which a tracer writes one thread's calls anyway."""
-        if not self._is_sorted:
+        if any(map(gt, self.starts, islice(self.starts, 1, None))):
             order = sorted(range(len(self.starts)), key=self.starts.__getitem__)
             self.starts = array("d", map(self.starts.__getitem__, order))
             self.correlations = array("q", map(self.correlations.__getitem__, order))
@@ -108,32 +103,34 @@ class Graphs:
         self._replays = array("q")
         self._activities = array("q")
         """The correlation of each."""
-        self._copies = 0
-        self.launches = 0
+        self._counts = [0, 0]
+        """Launches, copies: by their kind."""
         self.graph_launches = 0
         self.too_many = 0
         """Launches, windows and activities that came when no more could be held: then nothing is known of windows."""
 
     def add(self, kind: int, start: float, event: Any, number: int) -> None:
         """A runtime call that has a kind."""
-        if kind == KERNEL:
-            self.launches += 1
-        elif kind == COPY:
-            self._copies += 1
-        else:
+        if kind > COPY:
             self._add_rare(kind, start, event, number)
             return
-        thread = event.get("pid"), event.get("tid")
+        self._counts[kind] += 1
         try:
-            nodes = self._nodes.get(thread)
-        except TypeError:  # a process that is a list
-            nodes = None
-        if nodes is None:
-            nodes = self._of_new_thread((scalar(thread[0]), scalar(thread[1])))
-        if nodes is None or self.launches + self._copies > MAX_LAUNCHES:
+            thread = event["pid"], event["tid"]
+            nodes = self._nodes[thread]
+        except (KeyError, TypeError):  # new, without a thread, or a process that is a list
+            nodes = self._of_new_thread((scalar(event.get("pid")), scalar(event.get("tid"))))
+        if nodes is None or self._counts[KERNEL] + self._counts[COPY] > MAX_LAUNCHES:
             self.too_many += 1
             return
-        nodes[kind == COPY].add(start, _correlation(event))
+        of_kind = nodes[kind]
+        of_kind.starts.append(start)
+        of_kind.correlations.append(_correlation(event))
+
+    @property
+    def launches(self) -> int:
+        """Kernels launched, in windows and out of them."""
+        return self._counts[KERNEL]
 
     def _add_rare(self, kind: int, start: float, event: Any, number: int) -> None:
         if kind == GRAPH:
@@ -233,7 +230,7 @@ def _merged(scopes: Iterable[Scope]) -> list[tuple[float, float]]:
 
 def _correlation(event: Any) -> int:
     try:
-        value = event["args"]["correlation"]
+        value: Any = event["args"]["correlation"]
     except (KeyError, TypeError, IndexError):  # no arguments, or something else in their place
         return _NO_CORRELATION
     return value if type(value) is int and 0 <= value < _LARGEST else _NO_CORRELATION
