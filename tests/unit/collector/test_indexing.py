@@ -82,7 +82,7 @@ def test_a_bad_beginning_is_told_after_the_last_of_many_blocks(make_indexer, tra
 
 
 def test_a_trace_that_needs_too_much_memory_is_refused_and_nothing_dies(make_indexer, trace) -> None:
-    wide = b"[[" + b"[]," * 2_000_000 + b"[]]]"
+    wide = b"[[" + b"1.5," * 1_500_000 + b"1.5]]"  # the numbers take ten times the room of their text
     indexer = make_indexer(worker_bytes=24 * 1024**2)
     assert "more memory" in index(indexer, wide)["error"]
     assert index(indexer, trace)["error"] is None

@@ -37,8 +37,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture
-def server() -> Iterator[Answering]:
+@pytest.fixture(scope="module")
+def listening() -> Iterator[Answering]:
     with Answering(("127.0.0.1", 0), _Handler) as made:
         threading.Thread(target=made.serve_forever, daemon=True).start()
         yield made
@@ -46,8 +46,15 @@ def server() -> Iterator[Answering]:
 
 
 @pytest.fixture
-def store(server: Answering) -> Store:
-    settings = StoreSettings(bucket="traces", endpoint=f"http://127.0.0.1:{server.server_port}", pathStyle=True)
+def server(listening: Answering) -> Answering:
+    listening.status, listening.body, listening.headers = 200, b"", {}
+    return listening
+
+
+@pytest.fixture(scope="module")
+def store(listening: Answering) -> Store:
+    """One for all: making a client of the SDK takes longer than all that is asked of it here."""
+    settings = StoreSettings(bucket="traces", endpoint=f"http://127.0.0.1:{listening.server_port}", pathStyle=True)
     return open_store(settings, RunId("team", "run", "uid"), {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"})
 
 
