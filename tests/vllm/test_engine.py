@@ -109,6 +109,8 @@ def test_it_is_done_without_graphs_and_says_why(run: tuple[Path, str]) -> None:
 def test_every_process_of_it_has_a_record(run: tuple[Path, str]) -> None:
     records = [json_of(path) for path in run[0].glob("process-*.json")]
     ranks = sorted(str(record["rank"]) for record in records)
-    assert ranks == ["0", "None", "None"]  # the worker's, the engine core's and the front end's
+    # the worker's, the engine core's and the front end's; with an empty cache vLLM looks at the model in one more
+    assert ranks[:3] == ["0", "None", "None"]
+    assert set(ranks[3:]) <= {"None"}
     assert [record["errors"] for record in records] == [[]] * 3
     assert {record["engine"]["version"] for record in records} == {vllm.__version__}

@@ -39,7 +39,7 @@ def writer() -> ModuleType:
     return spool_writer
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What ``condition`` returns once it is true."""
     end = time.monotonic() + seconds
     while not (value := condition()):
@@ -120,7 +120,7 @@ class Running:
     def ended(self) -> bool:
         return not self._thread.is_alive()
 
-    def join(self, seconds: float = 20.0) -> bool:
+    def join(self, seconds: float = 60.0) -> bool:
         self._thread.join(seconds)
         assert self.ended, "the collector does not end"
         assert self.result is not None, "the collector died"
@@ -172,7 +172,7 @@ class CollectorProcess:
         return int(self.log.partition("progress on port ")[2].partition(",")[0])
 
     def get(self, path: str = "/progress") -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port()}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port()}{path}", timeout=30) as answer:
             assert answer.headers["Content-Type"] == "application/json"
             return json.load(answer)
 

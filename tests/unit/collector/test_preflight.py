@@ -93,7 +93,7 @@ def test_what_passes_by_itself_is_tried_again(pod, monkeypatch) -> None:
 
     monkeypatch.setattr(preflight, "claim", sometimes)
     monkeypatch.setattr(preflight, "PAUSE_SECONDS", 0.01)
-    assert preflight.check(pod.environment, time.monotonic() + 20).reason is Reason.DONE
+    assert preflight.check(pod.environment, time.monotonic() + 60).reason is Reason.DONE
     assert len(tries) == 3
 
 
@@ -112,11 +112,11 @@ def test_a_check_that_hangs_is_left_behind(pod, monkeypatch) -> None:
     import threading
 
     hang = threading.Event()
-    monkeypatch.setattr(preflight, "check", lambda *_: hang.wait(20))
+    monkeypatch.setattr(preflight, "check", lambda *_: hang.wait(60))
     monkeypatch.setattr(preflight, "TOTAL_SECONDS", 0.2)
     begun = time.monotonic()
     assert preflight.main(pod.environment) == 40
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     hang.set()
     left = Termination.from_text((pod.spool / "termination-log").read_text())
     assert left.reason == "StorageUnreachable"

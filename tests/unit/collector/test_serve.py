@@ -27,7 +27,7 @@ def start():
 
 
 def get(server, path):
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=30) as answer:
         return answer.headers["Content-Type"], json.load(answer)
 
 

@@ -34,7 +34,7 @@ def hang():
 """
 
 
-def wait_for(what: str, condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_for(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit, f"{what}: not within {seconds} s"

@@ -414,7 +414,7 @@ def test_a_run_of_sixty_sizes_and_many_variants_is_judged_within_seconds(swap: b
         parts.append(part(entries, rank))
     started = time.monotonic()
     verdicts = judge(parts)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     wrong = [item.trace.tag for item in verdicts.traces.values() if item.size == "contradicted"]
     assert len(wrong) == (4 if swap else 0)
 
