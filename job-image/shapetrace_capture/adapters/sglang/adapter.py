@@ -11,7 +11,7 @@ import importlib
 import importlib.metadata
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -246,7 +246,8 @@ class Adapter:
         """Write what ``runner`` is going to capture: its own sizes, after SGLang's filters, times its own variants."""
         try:
             session = self._start(getattr(runner, "model_runner", runner))
-            planned = {shape.tag: shape for shape in self._shapes(runner)}
+            shapes = (self._shape_or_fault(runner, key) for key in keys_of(runner))
+            planned = {shape.tag: shape for shape in shapes if shape is not None}
             named, unit = self._name(runner), unit_of(runner)
             names = words_for(runner, named)
             self._matched |= names
@@ -256,13 +257,13 @@ class Adapter:
         except Exception as error:  # without its plan the runner is still captured
             self._process.fault(f"the plan of {type(runner).__name__}", error)
 
-    def _shapes(self, runner: Any) -> Iterator[Shape]:
-        """Of the keys that have a tag: the others cost nobody else's trace."""
-        for key in keys_of(runner):
-            try:
-                yield self._shape(runner, key)
-            except TagError as error:
-                self._process.fault(f"a key of {type(runner).__name__}", error)
+    def _shape_or_fault(self, runner: Any, key: Mapping[str, Any]) -> Shape | None:
+        """None for a key that has no tag: it costs nobody else's trace."""
+        try:
+            return self._shape(runner, key)
+        except TagError as error:
+            self._process.fault(f"a key of {type(runner).__name__}", error)
+            return None
 
     def _shape(self, runner: Any, key: Mapping[str, Any]) -> Shape:
         return Shape(self._name(runner), unit_of(runner), int(key["size"]), axes_of(key))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -96,19 +96,18 @@ class Keys:
     @property
     def shapes(self) -> list[Shape]:
         """Of all keys that have a tag."""
-        return [shape for shape in self._shapes() if isinstance(shape, Shape)]
+        return [found for found in map(self._tagged, self._keys) if isinstance(found, Shape)]
 
     @property
     def refused(self) -> list[TagError]:
         """Why the other keys have none."""
-        return [error for error in self._shapes() if isinstance(error, TagError)]
+        return [found for found in map(self._tagged, self._keys) if isinstance(found, TagError)]
 
-    def _shapes(self) -> Iterator[Shape | TagError]:
-        for key in self._keys:
-            try:
-                yield self.shape(*key)
-            except TagError as error:
-                yield error
+    def _tagged(self, key: tuple[Any, str]) -> Shape | TagError:
+        try:
+            return self.shape(*key)
+        except TagError as error:
+            return error
 
     @property
     def alike(self) -> list[str]:
