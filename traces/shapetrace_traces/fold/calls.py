@@ -84,7 +84,7 @@ class Calls:
             if product is not None:
                 key += product
         try:
-            code = self._code_of[key]
+            code: int | None = self._code_of[key]
         except (KeyError, TypeError):  # new, or a process that is a list
             code = self._new_code(key)
         if code is None or len(self._codes) >= MAX_CALLS:

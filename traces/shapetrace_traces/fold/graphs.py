@@ -117,7 +117,7 @@ class Graphs:
         self._counts[kind] += 1
         try:
             thread = event["pid"], event["tid"]
-            nodes = self._nodes[thread]
+            nodes: tuple[_Nodes, _Nodes] | None = self._nodes[thread]
         except (KeyError, TypeError):  # new, without a thread, or a process that is a list
             nodes = self._of_new_thread((scalar(event.get("pid")), scalar(event.get("tid"))))
         if nodes is None or self._counts[KERNEL] + self._counts[COPY] > MAX_LAUNCHES:
