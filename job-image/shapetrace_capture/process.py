@@ -34,13 +34,15 @@ def described(error: BaseException) -> str:
 
 
 class Process:
-    """What ``process-<pid>.json`` says. ``version`` and ``hooks`` are filled in by the engine's adapter."""
+    """What ``process-<pid>.json`` says. The engine's adapter fills in ``version``, ``configuration`` and ``hooks``."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], engine: str = "") -> None:
         self.folder = folder
         self.environment = environment
         self.engine = engine
         self.version = ""
+        self.configuration: dict[str, Any] = {}
+        """The engine's, as it resolved what it was given: :func:`~shapetrace_capture.told.told_configuration`."""
         self.hooks: dict[str, str] = {}
         self.required: tuple[str, ...] = ()
         """The hooks without which captures would go unseen."""
@@ -66,9 +68,11 @@ class Process:
             print(f"shapetrace: {self.who}: {text}", file=sys.stderr, flush=True)
         return True
 
-    def engine_json(self) -> dict[str, str] | None:
+    def engine_json(self) -> dict[str, Any] | None:
         """``engine`` of rank and process record; None for a script of the user's own."""
-        return {"name": self.engine, "version": self.version} if self.engine else None
+        if not self.engine:
+            return None
+        return {"name": self.engine, "version": self.version, "configuration": self.configuration}
 
     def write(self) -> None:
         """Write the record (again). Never raises."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +26,10 @@ Part = Mapping[str, Any]
 
 MAX_MISSING = 100
 MAX_VALUES = 16
-MAX_NAMES = 200
+MAX_NAMES = 300
 MAX_CHARACTERS = 200
+MAX_SETTING_CHARACTERS = 8192
+"""A list of a thousand sizes."""
 _MODEL_FIELDS = ("role", "name", "revision")
 _TOLD = re.compile(
     r"--(?:load-format|dtype|quantization|kv-cache-dtype|attention-backend|sampling-backend|page-size|block-size"
@@ -43,6 +46,12 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 def describe_engine(engine: EngineSettings, image: ImageSettings | None, parts: Sequence[Part]) -> ManifestEngine:
     """What ran, as settings and ranks say it."""
     versions = {str(found["version"]) for part in parts if (found := _engine_record(part)).get("version")}
+    configuration: dict[str, set[str]] = {}
+    for part in parts:
+        for name, value in _items(_engine_record(part).get("configuration")):
+            text = json.dumps(value)
+            if len(text) <= MAX_SETTING_CHARACTERS:
+                configuration.setdefault(_text(name), set()).add(text)
     arguments = {
         option.name + (f".{option.key}" if option.key else ""): option.value
         for option in options(engine.args)
@@ -53,6 +62,7 @@ def describe_engine(engine: EngineSettings, image: ImageSettings | None, parts: 
         version=_text(", ".join(sorted(versions))) or None,
         image=_image(image),
         weights=_weights(engine),
+        configuration=_sorted(configuration),
         arguments=dict(sorted(arguments.items())[:MAX_NAMES]),
         device=engine.device,
         models=[{key: model[key] for key in _MODEL_FIELDS if model.get(key)} for model in engine.models],

@@ -128,7 +128,8 @@ def test_what_is_captured_again_is_a_further_epoch(sglang: Ran) -> None:
 
 def test_every_hook_is_applied_and_named_with_the_engines_version(sglang: Ran) -> None:
     record = reading.load(reading.rank(sglang.folder("no_axis")) / "rank.json")
-    assert record["engine"] == {"name": "sglang", "version": sglang.version}
+    assert (record["engine"]["name"], record["engine"]["version"]) == ("sglang", sglang.version)
+    assert record["engine"]["configuration"]["disable_cuda_graph"] is False
     assert set(record["hooks"].values()) == {"applied"}
     assert len(record["required"]) == 7
     assert set(record["required"]) < set(record["hooks"])

@@ -36,7 +36,7 @@ def test_a_fault_at_registration_leaves_the_engines_graphs_and_is_in_the_process
     (process,) = reading.processes(folder)
     assert process["errors"] == ["the plugin for sglang: ZeroDivisionError: a fault of ours"]
     assert process["rank"] is None
-    assert process["engine"] == {"name": "sglang", "version": newest.version}
+    assert process["engine"] == {"name": "sglang", "version": newest.version, "configuration": {}}
 
 
 def test_a_capture_site_that_no_hook_covers_is_named(sglang: Ran) -> None:

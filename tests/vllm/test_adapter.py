@@ -41,7 +41,7 @@ def test_the_record_names_engine_version_and_the_hooks_of_the_runner_in_use(hook
     hooked.register()
     started(WorkerV1(config_of()))
     record = hooked.json("rank.json")
-    assert record["engine"] == {"name": "vllm", "version": vllm.__version__}
+    assert (record["engine"]["name"], record["engine"]["version"]) == ("vllm", vllm.__version__)
     worker = "stand_ins.WorkerV1.compile_or_warm_up_model"
     targets = [
         INIT,
@@ -111,7 +111,7 @@ def test_without_the_workers_wrapper_the_process_says_so(hooked: Hooked, monkeyp
     assert record is not None
     assert record["hooks"] == {INIT: "missing"}
     assert record["required"] == [INIT]
-    assert record["engine"] == {"name": "vllm", "version": vllm.__version__}
+    assert record["engine"] == {"name": "vllm", "version": vllm.__version__, "configuration": {}}
     assert record["rank"] is None
 
 

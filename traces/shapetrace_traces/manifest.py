@@ -55,6 +55,9 @@ class ManifestEngine(_Model):
     """``dummy`` are random; None where nobody can tell, as of a program of the user's."""
     arguments: dict[str, str] = Field(default_factory=dict)
     """Option -> value as given, empty for a switch."""
+    configuration: dict[str, list[str]] = Field(default_factory=dict)
+    """Field of the engine's resolved configuration -> each value that a rank had, as JSON: only those that decide how
+    it computes and captures (docs/contract.md). Empty where the engine has none that is known."""
     device: str | None = None
     """``cpu``, ``cuda`` or ``rocm``."""
     models: list[dict[str, Any]] = Field(default_factory=list)

@@ -56,7 +56,7 @@ def test_an_adapter_that_raises_reaches_the_record_and_not_the_engine(
     plugins.register_sglang()
     record = _record(tmp_path)
     assert record["errors"] == ["the plugin for sglang: RuntimeError: this release is unknown"]
-    assert record["engine"] == {"name": "sglang", "version": "0.5.99"}
+    assert record["engine"] == {"name": "sglang", "version": "0.5.99", "configuration": {}}
     assert record["hooks"] == {"some.Class.method": "applied"}
     assert record["rank"] is None
 

@@ -37,7 +37,9 @@ def test_a_run_says_what_ran(attempt: Any) -> None:
     ]
     attempt.engine = EngineSettings(name="sglang", args=arguments, parallelism={"tensor": 2}, device="rocm")
     for rank in (0, 1):
-        record = {"v": 1, "rank": rank, "hooks": {"a": "applied"}, "engine": {"name": "sglang", "version": "0.5.23"}}
+        configuration = {"cuda_graph_max_bs": 8, "device": f"gpu {rank}", "sizes": [1, 2], "odd": "x" * 9000}
+        engine_record = {"name": "sglang", "version": "0.5.23", "configuration": configuration}
+        record = {"v": 1, "rank": rank, "hooks": {"a": "applied"}, "engine": engine_record}
         versions = {"torch": "2.13.0", "hip": "7.2", "cuda": None, "driver": 70253211}
         process = {"pid": 3, "rank": rank, "versions": versions, "environment": {"SGLANG_USE_AITER": "1"}}
         attempt.put_rank(rank, record=record, processes=[process])
@@ -48,6 +50,11 @@ def test_a_run_says_what_ran(attempt: Any) -> None:
     assert engine.arguments == {"--enable-lora": "", "--load-format": "dummy", "--tp-size": "2"}
     assert engine.image is not None
     assert (engine.image.reference, engine.image.digest) == ("vendor/sglang:rocm", DIGEST)
+    assert engine.configuration == {
+        "cuda_graph_max_bs": ["8"],
+        "device": ['"gpu 0"', '"gpu 1"'],
+        "sizes": ["[1, 2]"],
+    }
     assert software.versions["torch"] == ["2.13.0"]
     assert software.versions["driver"] == ["70253211"]
     assert "cuda" not in software.versions

@@ -261,3 +261,9 @@ def eager_reason(server_args: Any) -> str | None:
     if str(getattr(server_args, "device", "")).startswith("cpu"):
         return "SGLang captures no graphs on device cpu"
     return None
+
+
+def configuration_of(server_args: Any) -> Any:
+    """The arguments as SGLang resolved them: newer versions keep what was given apart from what became of it."""
+    resolved = getattr(server_args, "resolved_dict", None)
+    return resolved() if callable(resolved) else server_args

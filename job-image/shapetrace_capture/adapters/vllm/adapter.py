@@ -30,6 +30,7 @@ from shapetrace_capture.declared import unplanned_shapes
 from shapetrace_capture.hooks import APPLIED, MISSING, AfterImport, Hook, exists, guarded, is_hooked, wrap
 from shapetrace_capture.process import Process
 from shapetrace_capture.session import Session
+from shapetrace_capture.told import told_configuration
 
 WRAPPER_MODULE = "vllm.v1.worker.worker_base"
 WRAPPER = "WorkerWrapperBase.init_device"
@@ -37,6 +38,11 @@ MANAGER_MODULE = "vllm.v1.worker.gpu.cudagraph_utils"
 UNIT = "tok"
 """Every key of vLLM counts tokens; requests are an axis where they matter."""
 ADVICE = "remove --profiler-config.capture_torch_profiler, and whatever else profiles while vLLM starts"
+CONFIGURATION = (
+    "model_config", "cache_config", "parallel_config", "scheduler_config", "compilation_config", "lora_config",
+    "speculative_config",
+)  # fmt: skip
+"""Of vLLM's configuration, the parts whose fields are told."""
 NO_PROFILER = "error: it takes no profiler; vLLM 0.26 or newer is needed"
 NOTHING_PLANNED = "vLLM was to capture graphs and planned none"
 
@@ -95,6 +101,8 @@ class Adapter:
         session = Session.of_process(self._process, rank_of(worker.vllm_config.parallel_config, worker.rank))
         session.advice = ADVICE
         self._session, self._worker, self._ended = session, worker, False
+        parts = getattr(worker.vllm_config, "__dict__", {})
+        self._process.configuration = told_configuration({f"{name}.": parts.get(name) for name in CONFIGURATION})
         hooks, required = {self._target: APPLIED}, [self._target]
         for owner, name, hook, is_required in self._targets(worker):
             target, hooks_state = self._apply(owner, name, hook)
