@@ -19,6 +19,7 @@ from shapetrace_traces.manifest import (
     ManifestEngine,
     ManifestImage,
     ManifestSoftware,
+    ManifestTrace,
     TraceContent,
 )
 
@@ -206,3 +207,14 @@ def describe_content(index: Mapping[str, Any]) -> TraceContent | None:
         )
     except ValidationError:
         return None
+
+
+def off_device(asked: str | None, traces: Sequence[ManifestTrace]) -> list[str]:
+    """A program that sees no device falls back to the CPU and ends well: its traces are no graphs, which is said."""
+    count = sum(trace.device == "cpu" for trace in traces)
+    if asked == "cpu" or not count:
+        return []
+    return [
+        f"{count} of {len(traces)} traces were recorded on the CPU and hold no graph, though the run asks for {asked}: "
+        "does torch.cuda.is_available() hold in the engine's container?"
+    ]

@@ -26,7 +26,7 @@ from shapetrace_traces.manifest import (
     digest,
 )
 
-from shapetrace_finish.about import describe_content, describe_coverage, describe_engine, describe_software
+from shapetrace_finish.about import describe_content, describe_coverage, describe_engine, describe_software, off_device
 
 Part = Mapping[str, Any]
 
@@ -76,32 +76,23 @@ def compose_manifest(
         ranks=ranks,
         traces=traces,
         lost=[_lost(entry, rank) for rank, part in sorted(by_rank.items()) for entry in part.get("lost") or ()],
-        failure=find_failure(parts, verdicts, strict=strict),
+        failure=find_failure(parts, verdicts, strict=strict, aside=off_device(engine.device, traces)),
         untagged=[Untagged.model_validate(item) for item in verdicts.untagged],
-        reasons=[*verdicts.reasons, *_off_device(engine.device, traces)],
+        reasons=[*verdicts.reasons, *off_device(engine.device, traces)],
         not_planned=[NotPlanned.model_validate(item) for item in verdicts.not_planned],
     )
 
 
-def _off_device(asked: str, traces: Sequence[ManifestTrace]) -> list[str]:
-    """A program that sees no device falls back to the CPU and ends well: its traces are no graphs, which is said."""
-    count = sum(trace.device == "cpu" for trace in traces)
-    if asked == "cpu" or not count:
-        return []
-    return [
-        f"{count} of {len(traces)} traces were recorded on the CPU and hold no graph, though the run asks for {asked}: "
-        "does torch.cuda.is_available() hold in the engine's container?"
-    ]
-
-
-def find_failure(parts: Iterable[Part], verdicts: Verdicts, *, strict: bool) -> Failure | None:
+def find_failure(
+    parts: Iterable[Part], verdicts: Verdicts, *, strict: bool, aside: Sequence[str] = ()
+) -> Failure | None:
     """The first cause of a bad end: what the launcher noted, an unsatisfied ``strict``, or the verdict's own reasons.
 
     A launcher that was merely stopped follows another pod's fault, so a fault proper is preferred. Where the verdict
-    alone would be a success, ``NotProven`` decides and is named.
+    alone would be a success, ``NotProven`` decides and is named; ``aside`` says why traces prove nothing of a device.
     """
     if strict and verdicts.verdict in (Verdict.COMPLETE, Verdict.EAGER):
-        text = _not_proven(verdicts)
+        text = _not_proven(verdicts) or next((f"strict is set, and {words}" for words in aside), None)
         if text is not None:
             return Failure(reason=Reason.NOT_PROVEN.value, message=shorten(text))
     stops = [stopped for part in parts if isinstance(stopped := part.get("stopped"), Mapping)]

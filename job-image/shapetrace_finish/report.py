@@ -11,10 +11,12 @@ from shapetrace_contract.reasons import Verdict
 from shapetrace_traces.judge.verdicts import uncovered
 from shapetrace_traces.manifest import Manifest, ManifestRank
 
+from shapetrace_finish.about import off_device
+
 MAX_EAGER_CHARACTERS = 200
 """Of the first rank's reason; each rank's own is in the manifest."""
-MAX_UNTAGGED_CHARACTERS = 200
-"""How many places, and the first; all are in the manifest."""
+MAX_NOTE_CHARACTERS = 300
+"""What ran where no graph is made, how many places no hook covers, and the first; all are in the manifest."""
 
 
 def report(manifest: Manifest, uri: str, sha256: str) -> str:
@@ -46,9 +48,11 @@ def _text(manifest: Manifest, uri: str, sha256: str, failure: dict[str, Any] | N
     eager = next((item.eager for item in manifest.ranks if item.eager), None)
     if manifest.verdict is Verdict.EAGER and eager is not None:
         value["eager"] = shorten(eager, MAX_EAGER_CHARACTERS)
+    notes = off_device(manifest.engine.device, manifest.traces)
     if manifest.untagged:
-        callers = [item.caller for item in manifest.untagged]
-        value["untagged"] = shorten(uncovered(callers), MAX_UNTAGGED_CHARACTERS)
+        notes.append(uncovered([item.caller for item in manifest.untagged]))
+    if notes:
+        value["note"] = shorten("; ".join(notes), MAX_NOTE_CHARACTERS)
     rest = len(manifest.ranks) - len(rows)
     body = {**value, "ranks": rows} if not rest else {**value, "ranks": rows, "rest": rest}
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))

@@ -120,7 +120,7 @@ def _commit(attempt: Attempt, result: finish.Result | None) -> None:
         return
     used = None if good else retries.next_retries(attempt)
     if used is None:
-        ends.end(draft, good, *((result.eager, result.untagged) if result is not None else ()))
+        ends.end(draft, good, *((result.eager, result.note) if result is not None else ()))
         return
     if spec.suspend:
         # the cause stays: it tells, when the run goes on, that this attempt counts

@@ -13,10 +13,10 @@ from shapetrace_operator.decide.model import Draft
 from shapetrace_operator.objects import Object
 
 
-def end(draft: Draft, good: bool, eager: str = "", untagged: str = "") -> None:
+def end(draft: Draft, good: bool, eager: str = "", note: str = "") -> None:
     """Succeeded or Failed, and Finished either way.
 
-    ``eager``: why a run without graphs has none. ``untagged``: of what a good run is not complete.
+    ``eager``: why a run without graphs has none. ``note``: what a person should know of a good one.
     """
     status = draft.status
     verdict = str(status.verdict) if status.verdict else None
@@ -26,7 +26,7 @@ def end(draft: Draft, good: bool, eager: str = "", untagged: str = "") -> None:
         reason, message = verdict or Reason.DONE.value, ""
         if status.verdict is Verdict.EAGER:
             message = f"no graphs were captured: {eager}" if eager else "no graphs were captured"
-        message = shorten("; ".join(text for text in (message, untagged) if text))
+        message = shorten("; ".join(text for text in (message, note) if text))
     status.phase = Phase.SUCCEEDED if good else Phase.FAILED
     draft.condition(ConditionType.SUCCEEDED, ConditionStatus.TRUE if good else ConditionStatus.FALSE, reason, message)
     draft.condition(ConditionType.FINISHED, ConditionStatus.TRUE, status.phase.value)

@@ -40,7 +40,7 @@ class Result:
     """Ranks that are not named are Complete."""
     eager: str = ""
     """Why there are no graphs, where the verdict is Eager."""
-    untagged: str = ""
+    note: str = ""
     """Places that captured graphs outside the hooks, in words."""
     reason: Reason | None = None
     """Without a manifest: why."""
@@ -144,7 +144,7 @@ def parse(text: str) -> Result | None:
             ranks={row["rank"]: row for row in rows},
             rest=bool(value.get("rest")),
             eager=_words(value.get("eager")),
-            untagged=_words(value.get("untagged")),
+            note=_words(value.get("note")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -342,7 +342,7 @@ def test_places_that_no_hook_covers_are_in_manifest_and_message(attempt: Any) ->
     begun = {"all": 14, "tagged": 12, "untagged": ["engine/lazy.py:300 capture", "é" * 4000]}
     both_ranks(attempt)
     assert finish(attempt) == 0
-    assert "untagged" not in attempt.message
+    assert "note" not in attempt.message
     (attempt.folder / keys.MANIFEST).unlink()
     part = json.loads(attempt.store.get(keys.part_key(1)))
     part["done"]["captureBegin"] = begun
@@ -351,7 +351,7 @@ def test_places_that_no_hook_covers_are_in_manifest_and_message(attempt: Any) ->
     assert finish(attempt) == 0
     assert attempt.message["verdict"] == "Complete"
     said = "2 places captured graphs that no hook covers, first engine/lazy.py:300 capture"
-    assert attempt.message["untagged"] == said
+    assert attempt.message["note"] == said
     assert said in attempt.manifest.reasons
     assert [(item.caller[:27], item.ranks) for item in attempt.manifest.untagged] == [
         ("engine/lazy.py:300 capture", [1]),
@@ -367,6 +367,18 @@ def test_traces_of_a_cpu_are_told_where_devices_were_asked_for(attempt: Any, dev
     said = [text for text in attempt.manifest.reasons if "24 of 24 traces were recorded on the CPU" in text]
     assert bool(said) is is_said
     assert all(device in text and "torch.cuda.is_available()" in text for text in said)
+    told = "24 of 24 traces were recorded on the CPU and hold no graph"
+    assert attempt.message.get("note", "").startswith(told) is is_said
+    assert attempt.message["failure"] is None
+
+
+def test_traces_of_a_cpu_where_a_gpu_was_asked_for_are_not_what_strict_asks_for(attempt: Any) -> None:
+    attempt.engine = EngineSettings(name="torch", parallelism={"tensor": 2}, device="cuda")
+    attempt.capture = CaptureSettings(strict=True)
+    both_ranks(attempt)
+    assert finish(attempt) == 0
+    assert attempt.message["failure"]["reason"] == "NotProven"
+    assert "24 of 24 traces were recorded on the CPU" in attempt.message["failure"]["message"]
 
 
 def test_only_an_eager_run_has_a_reason_for_it(attempt: Any) -> None:

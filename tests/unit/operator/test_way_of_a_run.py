@@ -170,14 +170,14 @@ def test_an_eager_run_says_why_it_has_no_graphs(stage: Any, make: Any, eager: An
     assert run.message("Succeeded") == f"no graphs were captured{said}"
 
 
-@pytest.mark.parametrize("untagged", ["1 place captured graphs that no hook covers, first lazy.py:3 f", "", None, 3])
-def test_a_complete_run_says_of_what_it_is_not(stage: Any, make: Any, untagged: Any) -> None:
+@pytest.mark.parametrize("note", ["1 place captured graphs that no hook covers, first lazy.py:3 f", "", None, 3])
+def test_a_complete_run_says_of_what_it_is_not(stage: Any, make: Any, note: Any) -> None:
     run = stage().capturing().finished_engine(40)
     run.step(40)
-    run.finish_answers(make.verdict_message(untagged=untagged))
+    run.finish_answers(make.verdict_message(note=note))
     run.step(60)
     assert run.condition("Succeeded") == ("True", "Complete")
-    assert run.message("Succeeded") == (untagged if isinstance(untagged, str) else "")
+    assert run.message("Succeeded") == (note if isinstance(note, str) else "")
 
 
 def test_not_proven_said_by_the_finish_fails_a_complete_run(stage: Any, make: Any) -> None:
