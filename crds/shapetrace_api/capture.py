@@ -114,8 +114,9 @@ class Capture(ApiModel):
     memory: bool = Field(default=False, description="Record allocations.")
     strict: bool = Field(
         default=False,
-        description="Fail the run (NotProven) where graphs are off, or where a size is not proven or a variant "
-        "is neither proven nor distinct. Everything is stored and listed all the same.",
+        description="Fail the run (NotProven) where graphs are off, where a size is not proven or a variant is "
+        "neither proven nor distinct, or where a trace was recorded on the CPU though a GPU was asked for. Everything "
+        "is stored and listed all the same.",
     )
 
     @property
