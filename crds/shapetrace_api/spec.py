@@ -34,7 +34,10 @@ class Artifacts(StrEnum):
 
 
 def _immutable(field: str) -> Rule:
-    return Rule(f"self.{field} == oldSelf.{field}", f"spec.{field} cannot be changed: make a new run (kubectl create)")
+    return Rule(
+        f"self.{field} == oldSelf.{field}",
+        f"spec.{field} cannot be changed: delete the run and apply it again, or give it another name",
+    )
 
 
 class ProfileRunSpec(ApiModel):
