@@ -87,7 +87,7 @@ def _target(**fields: Any) -> dict[str, Any]:
 
 def _unchanged(field: str, change: Any) -> Case:
     """The field cannot be changed; that it stays while ``suspend`` changes is accepted."""
-    message = f"spec.{field} cannot be changed: make a new run (kubectl create)"
+    message = f"spec.{field} cannot be changed: delete the run and apply it again, or give it another name"
     return Case(message, _spec(suspend=False, ttlSecondsAfterFinished=60), _spec(**{field: change}), change=True)
 
 
