@@ -319,7 +319,9 @@ def prepare_inputs(requests: int, tokens: int, state: Any, *_: Any, **asked: Any
 class WorkerV2(WorkerV1):
     """vLLM's worker with the second runner."""
 
-    loras = 0
+    def __init__(self, config: VllmConfig, rank: int = 0, loras: int = 0) -> None:
+        super().__init__(config, rank)
+        self.loras = loras
 
     def init_device(self) -> None:
         self.model_runner = RunnerV2(self.vllm_config, self.loras)
@@ -334,6 +336,19 @@ def wrapper_of(worker: Any) -> Any:
 
 
 # ---- ours
+
+
+def started(worker: Any) -> Any:
+    """A worker as the executor has it after ``init_device``."""
+    wrapper_of(worker).init_device()
+    return worker
+
+
+def brought_up(worker: Any) -> None:
+    """As an executor goes on: measure memory, make the cache, capture."""
+    worker.model_runner.profile_cudagraph_memory()
+    worker.model_runner.initialize()
+    worker.compile_or_warm_up_model()
 
 
 class Hooked:

@@ -14,7 +14,7 @@ from shapetrace_capture import plugins
 from shapetrace_capture.adapters.vllm import adapter as adapter_module
 from shapetrace_capture.session import Session
 from shapetrace_contract import names, spool
-from stand_ins import Hooked, WorkerV1, WorkerV2, config_of, wrapper_of
+from stand_ins import Hooked, WorkerV1, WorkerV2, config_of, started
 from vllm.v1.worker import gpu_model_runner, worker_base
 from vllm.v1.worker.gpu import cudagraph_utils
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
@@ -24,11 +24,6 @@ V1 = "vllm.v1.worker.gpu_model_runner.GPUModelRunner"
 V2 = "vllm.v1.worker.gpu.model_runner.GPUModelRunner"
 MANAGER = "vllm.v1.worker.gpu.cudagraph_utils.CudaGraphManager"
 COUNTER = "torch.cuda.CUDAGraph.capture_begin"
-
-
-def started(worker: Any) -> Any:
-    wrapper_of(worker).init_device()
-    return worker
 
 
 def full(worker: Any) -> Any:

@@ -11,7 +11,7 @@ import torch
 from shapetrace_capture import window
 from shapetrace_capture.adapters.vllm import windows
 from shapetrace_contract.tag import Shape
-from stand_ins import Hooked, WorkerV1, config_of, ours, wrapper_of
+from stand_ins import Hooked, WorkerV1, brought_up, config_of, ours, started
 from vllm.compilation.cuda_graph import CUDAGraphWrapper
 from vllm.config.compilation import CUDAGraphMode
 from vllm.forward_context import BatchDescriptor
@@ -19,23 +19,9 @@ from vllm.forward_context import BatchDescriptor
 RUNNER = "RunnerV1"
 
 
-def started(config: Any, rank: int = 0) -> WorkerV1:
-    """A worker as the executor has it after ``init_device``."""
-    worker = WorkerV1(config, rank)
-    wrapper_of(worker).init_device()
-    return worker
-
-
-def brought_up(worker: WorkerV1) -> None:
-    """As an executor goes on: measure memory, make the cache, capture."""
-    worker.model_runner.profile_cudagraph_memory()
-    worker.model_runner.initialize()
-    worker.compile_or_warm_up_model()
-
-
 def test_the_pass_that_measures_memory_is_left_alone_and_each_key_gives_one_file(hooked: Hooked) -> None:
     hooked.register()
-    worker = started(config_of(loras=2))
+    worker = started(WorkerV1(config_of(loras=2)))
     brought_up(worker)
 
     descriptors = [
@@ -59,7 +45,7 @@ def test_the_pass_that_measures_memory_is_left_alone_and_each_key_gives_one_file
 
 def test_each_file_holds_what_its_tag_says(hooked: Hooked) -> None:
     hooked.register()
-    brought_up(started(config_of(loras=2)))
+    brought_up(started(WorkerV1(config_of(loras=2))))
     contents = hooked.contents()
     for tag, found in contents.items():
         shape = Shape.from_tag(tag)
@@ -73,7 +59,7 @@ def test_each_file_holds_what_its_tag_says(hooked: Hooked) -> None:
 
 def test_a_warm_up_leaves_nothing_in_the_window(hooked: Hooked) -> None:
     hooked.register()
-    worker = started(config_of(mode="FULL", sizes=(8,)))
+    worker = started(WorkerV1(config_of(mode="FULL", sizes=(8,))))
     brought_up(worker)
     assert worker.model_runner.dummy_runs > len(hooked.captures()) == 1
     (found,) = hooked.contents().values()
@@ -99,7 +85,7 @@ def five(worker: WorkerV1, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_five_keys_that_vllm_names_alike_are_five_right_files(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
     hooked.register()
-    worker = started(config_of(mode="FULL", sizes=(8,)))
+    worker = started(WorkerV1(config_of(mode="FULL", sizes=(8,))))
     five(worker, monkeypatch)
     worker.model_runner.capture_model()
     contents = hooked.contents()
@@ -139,7 +125,7 @@ def test_vllm_alone_names_those_five_alike(gpu: Any, tmp_path: Any, monkeypatch:
 
 def test_vllms_own_capture_profiler_refuses_ours_and_is_named(hooked: Hooked, tmp_path: Any) -> None:
     hooked.register()
-    worker = started(config_of(mode="FULL", sizes=(8,)))
+    worker = started(WorkerV1(config_of(mode="FULL", sizes=(8,))))
     worker.model_runner.initialize()
     profiler = worker.vllm_config.profiler_config
     profiler.profiler, profiler.torch_profiler_dir, profiler.capture_torch_profiler = "torch", str(tmp_path), True
@@ -153,7 +139,7 @@ def test_vllms_own_capture_profiler_refuses_ours_and_is_named(hooked: Hooked, tm
 
 def test_witnesses_tell_rows_stream_graph_key_and_the_engines_state(hooked: Hooked) -> None:
     hooked.register()
-    brought_up(started(config_of(sizes=(8,), loras=1)))
+    brought_up(started(WorkerV1(config_of(sizes=(8,), loras=1))))
     by_tag = {line["tag"]: line["witnesses"] for line in hooked.captures()}
     whole = by_tag[f"{RUNNER}__tok_8__activeloras-1__lora-true__mode-FULL__uniform-true"]
     assert (whole["rows"], whole["forwards"], whole["streamCapture"], whole["graphs"]) == (8, 1, True, 1)
@@ -167,7 +153,7 @@ def test_witnesses_tell_rows_stream_graph_key_and_the_engines_state(hooked: Hook
 
 def test_only_pieces_without_a_whole_graph(hooked: Hooked) -> None:
     hooked.register()
-    brought_up(started(config_of(mode="PIECEWISE", sizes=(4,))))
+    brought_up(started(WorkerV1(config_of(mode="PIECEWISE", sizes=(4,)))))
     (line,) = hooked.captures()
     assert line["tag"] == f"{RUNNER}__tok_4__mode-PIECEWISE"
     assert (line["witnesses"]["rows"], line["witnesses"]["graphs"], line["dirty"]) == (4, 3, [])
@@ -178,7 +164,7 @@ def test_only_pieces_without_a_whole_graph(hooked: Hooked) -> None:
 
 def test_a_recapture_is_the_next_epoch(hooked: Hooked) -> None:
     hooked.register()
-    worker = started(config_of(mode="FULL", sizes=(4, 8)))
+    worker = started(WorkerV1(config_of(mode="FULL", sizes=(4, 8))))
     brought_up(worker)
     CUDAGraphWrapper.clear_all_graphs()
     worker.model_runner.capture_model()
@@ -190,7 +176,7 @@ def test_a_recapture_is_the_next_epoch(hooked: Hooked) -> None:
 
 def test_declared_sizes_that_vllm_does_not_plan_are_told(hooked: Hooked) -> None:
     hooked.register(targets=[{"runner": "decode", "unit": "tok", "sizes": [8, 512]}])
-    brought_up(started(config_of(mode="FULL", sizes=(4, 8))))
+    brought_up(started(WorkerV1(config_of(mode="FULL", sizes=(4, 8)))))
     (line,) = hooked.lines("plan.jsonl")
     assert line["notPlanned"] == [
         {
@@ -202,7 +188,7 @@ def test_declared_sizes_that_vllm_does_not_plan_are_told(hooked: Hooked) -> None
 
 def test_an_engine_that_fails_in_a_capture_fails_as_without_us(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
     hooked.register()
-    worker = started(config_of(mode="FULL", sizes=(8,)))
+    worker = started(WorkerV1(config_of(mode="FULL", sizes=(8,))))
     worker.model_runner.initialize()
 
     def fail(*_: Any, **__: Any) -> None:
@@ -215,7 +201,7 @@ def test_an_engine_that_fails_in_a_capture_fails_as_without_us(hooked: Hooked, m
 
 def test_the_model_is_vllms_own_again_afterwards(hooked: Hooked) -> None:
     hooked.register()
-    worker = started(config_of(sizes=(8,)))
+    worker = started(WorkerV1(config_of(sizes=(8,))))
     model, runnable = worker.model_runner.model, worker.model_runner.model.runnable
     brought_up(worker)
     assert worker.model_runner.model is model
@@ -224,7 +210,7 @@ def test_the_model_is_vllms_own_again_afterwards(hooked: Hooked) -> None:
 
 def test_with_stacks_the_only_frames_of_ours_are_the_hooks_own(hooked: Hooked) -> None:
     hooked.register(stacks="All")
-    brought_up(started(config_of(sizes=(8,))))
+    brought_up(started(WorkerV1(config_of(sizes=(8,)))))
     contents = hooked.contents()
     assert len(contents) == 2
     for tag, found in contents.items():

@@ -9,27 +9,14 @@ import torch
 from shapetrace_capture import window
 from shapetrace_capture.adapters.vllm import windows
 from shapetrace_contract.tag import Shape
-from stand_ins import Hooked, Speculator, WorkerV2, config_of, ours, wrapper_of
+from stand_ins import Hooked, Speculator, WorkerV2, brought_up, config_of, ours, started
 
 MODEL = "ModelCudaGraphManager"
 
 
-def started(config: Any, loras: int = 0) -> WorkerV2:
-    worker = WorkerV2(config)
-    worker.loras = loras
-    wrapper_of(worker).init_device()
-    return worker
-
-
-def brought_up(worker: WorkerV2) -> None:
-    worker.model_runner.profile_cudagraph_memory()
-    worker.model_runner.initialize()
-    worker.compile_or_warm_up_model()
-
-
 def test_the_pass_that_measures_memory_is_left_alone_and_each_key_gives_one_file(hooked: Hooked) -> None:
     hooked.register()
-    worker = started(config_of(), loras=2)
+    worker = started(WorkerV2(config_of(), loras=2))
     brought_up(worker)
     manager = worker.model_runner.cudagraph_manager
     keys = [desc for group in manager._capture_descs.values() for desc in group]
@@ -48,7 +35,7 @@ def test_the_pass_that_measures_memory_is_left_alone_and_each_key_gives_one_file
 
 def test_each_file_holds_what_its_tag_says(hooked: Hooked) -> None:
     hooked.register()
-    brought_up(started(config_of(), loras=2))
+    brought_up(started(WorkerV2(config_of(), loras=2)))
     contents = hooked.contents()
     for tag, found in contents.items():
         shape = Shape.from_tag(tag)
@@ -63,7 +50,7 @@ def test_each_file_holds_what_its_tag_says(hooked: Hooked) -> None:
 
 def test_witnesses_tell_rows_stream_graphs_and_that_the_manager_holds_the_key(hooked: Hooked) -> None:
     hooked.register()
-    brought_up(started(config_of(sizes=(8,))))
+    brought_up(started(WorkerV2(config_of(sizes=(8,)))))
     by_mode = {line["shape"]["variants"]["mode"]: line["witnesses"] for line in hooked.captures()}
     whole, pieces = by_mode["FULL"], by_mode["PIECEWISE"]
     assert (whole["rows"], whole["forwards"], whole["streamCapture"], whole["graphs"], whole["keyKnown"]) == (
@@ -79,7 +66,7 @@ def test_witnesses_tell_rows_stream_graphs_and_that_the_manager_holds_the_key(ho
 
 def test_the_parts_of_a_speculator_are_runners_of_their_own(hooked: Hooked) -> None:
     hooked.register()
-    worker = started(config_of(mode="FULL_DECODE_ONLY", sizes=(4, 8)))
+    worker = started(WorkerV2(config_of(mode="FULL_DECODE_ONLY", sizes=(4, 8))))
     worker.model_runner.initialize()
     worker.model_runner.speculator = Speculator(worker.model_runner)
     worker.compile_or_warm_up_model()
@@ -103,7 +90,7 @@ def test_the_parts_of_a_speculator_are_runners_of_their_own(hooked: Hooked) -> N
 
 def test_released_graphs_are_captured_again_as_the_next_epoch(hooked: Hooked) -> None:
     hooked.register()
-    worker = started(config_of(mode="FULL", sizes=(8,)))
+    worker = started(WorkerV2(config_of(mode="FULL", sizes=(8,))))
     brought_up(worker)
     worker.model_runner.cudagraph_manager.release_graphs()
     worker.model_runner.capture_model()
@@ -114,7 +101,7 @@ def test_released_graphs_are_captured_again_as_the_next_epoch(hooked: Hooked) ->
 
 def test_an_engine_that_fails_in_a_capture_fails_as_without_us(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
     hooked.register()
-    worker = started(config_of(mode="FULL", sizes=(8,)))
+    worker = started(WorkerV2(config_of(mode="FULL", sizes=(8,))))
     worker.model_runner.initialize()
     calls: list[int] = []
     forward = worker.model_runner.layers.forward
@@ -135,7 +122,7 @@ def test_an_engine_that_fails_in_a_capture_fails_as_without_us(hooked: Hooked, m
 
 def test_with_stacks_the_only_frames_of_ours_are_the_hooks_own(hooked: Hooked) -> None:
     hooked.register(stacks="All")
-    brought_up(started(config_of(sizes=(8,))))
+    brought_up(started(WorkerV2(config_of(sizes=(8,)))))
     contents = hooked.contents()
     assert len(contents) == 2
     for tag, found in contents.items():

@@ -57,6 +57,24 @@ def vllm_run(name: str, storage: dict[str, Any], image: str, tensor: int, **env:
 
 
 @pytest.fixture
+def finished(
+    cluster: Cluster,
+    operator: Operator,
+    storage: dict[str, Any],
+    hub_token: str,
+    apply_run: Apply,
+    wait_finished: Finish,
+) -> Callable[..., dict[str, Any]]:
+    """``finished(name, tensor, **env)``: a run of vLLM that was applied and has ended."""
+
+    def run(name: str, tensor: int, **env: str) -> dict[str, Any]:
+        apply_run(vllm_run(name, storage, cluster.image("vllm-stand-in"), tensor, **env))
+        return wait_finished(name, RUN_SECONDS)
+
+    return run
+
+
+@pytest.fixture
 def hub_token(cluster: Cluster, namespace: str) -> str:
     """The Secret `hub` with an access token; the token."""
     metadata = {"name": "hub", "namespace": namespace}
@@ -77,19 +95,9 @@ def objects_of(store: Any, bucket: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("tensor", [1, 2])
 def test_vllm_on_a_cpu_succeeds_eager_and_says_why(
-    cluster: Cluster,
-    operator: Operator,
-    namespace: str,
-    storage: dict[str, Any],
-    store: Any,
-    bucket: str,
-    hub_token: str,
-    apply_run: Apply,
-    wait_finished: Finish,
-    tensor: int,
+    cluster: Cluster, namespace: str, store: Any, bucket: str, hub_token: str, finished: Any, tensor: int
 ) -> None:
-    apply_run(vllm_run("eager", storage, cluster.image("vllm-stand-in"), tensor))
-    run = wait_finished("eager", RUN_SECONDS)
+    run = finished("eager", tensor)
     status = run["status"]
     assert (status["phase"], status["verdict"]) == ("Succeeded", "Eager"), status
     assert condition(run, "Succeeded")["reason"] == "Eager"
@@ -101,6 +109,8 @@ def test_vllm_on_a_cpu_succeeds_eager_and_says_why(
 
     found = manifest_of(store, bucket, run)
     assert (found["verdict"], found["traces"], found["failure"]) == ("Eager", [], None)
+    assert found["engine"]["configuration"]["compilation_config.cudagraph_mode"] == ['"NONE"']
+    assert found["engine"]["image"]["digest"].startswith("sha256:")
     assert [(entry["rank"], entry["tp"], entry["eager"]) for entry in found["ranks"]] == [
         (rank, rank, REASON) for rank in ranks
     ]
@@ -129,21 +139,9 @@ def store_secret(cluster: Cluster, namespace: str) -> bytes:
     return base64.b64decode(secret["data"]["AWS_SECRET_ACCESS_KEY"])
 
 
-def test_vllm_that_does_not_load_the_plugin_is_not_eager(
-    cluster: Cluster,
-    operator: Operator,
-    namespace: str,
-    storage: dict[str, Any],
-    store: Any,
-    bucket: str,
-    hub_token: str,
-    apply_run: Apply,
-    wait_finished: Finish,
-) -> None:
+def test_vllm_that_does_not_load_the_plugin_is_not_eager(store: Any, bucket: str, finished: Any) -> None:
     """Start-up code in the image names the only plugins that vLLM loads, after the launcher has named ours."""
-    image = cluster.image("vllm-stand-in")
-    apply_run(vllm_run("unhooked", storage, image, 1, PYTHONPATH="/opt/other-plugins"))
-    run = wait_finished("unhooked", RUN_SECONDS)
+    run = finished("unhooked", 1, PYTHONPATH="/opt/other-plugins")
     status = run["status"]
     assert status["phase"] == "Failed", status
     assert status["failure"]["reason"] == "HooksNotApplied", status

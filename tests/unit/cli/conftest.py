@@ -19,8 +19,13 @@ RELATIVE = f"profiling/demo/{UID}/attempt-1"
 
 def _trace(root: Path, rank: int, size: int, lora: str) -> dict[str, Any]:
     shape = Shape(Runner("DecodeRunner"), "bs", size, {"lora": lora})
-    key = keys.trace_key(rank, shape.tag)
     raw = json.dumps({"traceEvents": [], "shapetrace": {"tag": shape.tag, "rank": rank}}).encode()
+    return {**stored_trace(root, shape, rank, raw), "dirty": []}
+
+
+def stored_trace(root: Path, shape: Shape, rank: int, raw: bytes) -> dict[str, Any]:
+    """Store a trace under its key in ``root``; what a manifest says of it."""
+    key = keys.trace_key(rank, shape.tag)
     body = gzip.compress(raw, mtime=0)
     path = root / key
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +42,6 @@ def _trace(root: Path, rank: int, size: int, lora: str) -> dict[str, Any]:
         "stage": "capture",
         "epoch": 1,
         "support": {"size": "proven", "variants": {"lora": "distinct"}},
-        "dirty": [],
     }
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from collections.abc import Callable
@@ -9,9 +8,10 @@ from typing import Any
 
 import pytest
 from shapetrace_cli.main import main
-from shapetrace_contract import keys
 from shapetrace_contract.tag import Runner, Shape
 from shapetrace_traces.manifest import digest_of_json
+
+from .conftest import stored_trace
 
 UID = "0f3c9f6e-5a1b-4c0e-9d57-0123456789ab"
 
@@ -34,24 +34,7 @@ def trace_text(shape: Shape, rank: int) -> bytes:
 def entry(root: Path, rank: int, size: int, text: bytes | None = None) -> dict[str, Any]:
     shape = Shape(Runner("DecodeRunner"), "bs", size, {"lora": "lora"})
     raw = trace_text(shape, rank) if text is None else text
-    body = gzip.compress(raw, mtime=0)
-    key = keys.trace_key(rank, shape.tag)
-    (root / key).parent.mkdir(parents=True, exist_ok=True)
-    (root / key).write_bytes(body)
-    return {
-        "key": key,
-        "sha256": hashlib.sha256(body).hexdigest(),
-        "bytes": len(body),
-        "rawSha256": hashlib.sha256(raw).hexdigest(),
-        "rawBytes": len(raw),
-        "tag": shape.tag,
-        "alias": "a",
-        "shape": shape.to_json(),
-        "rank": rank,
-        "stage": "capture",
-        "epoch": 1,
-        "support": {"size": "proven", "variants": {"lora": "distinct"}},
-    }
+    return {**stored_trace(root, shape, rank, raw), "alias": "a"}
 
 
 def write(root: Path, traces: list[dict[str, Any]], **more: Any) -> None:

@@ -41,6 +41,14 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float = 60.0) ->
         time.sleep(0.01)
 
 
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
 SERVER = """
 import os, signal, socket, sys, time
 from pathlib import Path

@@ -10,15 +10,7 @@ from pathlib import Path
 
 import pytest
 from shapetrace_contract import spool
-from stand_in import Launched, wait_for
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
+from stand_in import Launched, is_gone, wait_for
 
 
 def test_all_ranks_done_and_drained_is_exit_0(tmp_path: Path) -> None:

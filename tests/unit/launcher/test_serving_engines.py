@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from shapetrace_contract import spool
-from stand_in import Launched, wait_for
+from stand_in import Launched, is_gone, wait_for
 
 MODELS = {"models": [{"role": "target", "path": "/models/a"}]}
 
@@ -32,14 +31,6 @@ child.stdout.readline()
 def sglang(root: Path, script: str, **options: Any) -> Launched:
     given: dict[str, Any] = {"engine": "sglang", "version": "0.5.23", "settings": MODELS, **options}
     return Launched(root, script, **given)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def test_the_head_alone_is_told_to_stop_once_every_rank_is_done(tmp_path: Path) -> None:
