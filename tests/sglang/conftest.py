@@ -21,7 +21,7 @@ IMPORTS_AND_SCENARIOS_SECONDS = 900
 """A minute on a machine at rest; several when others use it."""
 
 if not ENVIRONMENT:
-    collect_ignore_glob = ["test_capture.py", "test_faults.py", "test_foreign.py", "test_upstream.py"]
+    collect_ignore_glob = ["test_capture.py", "test_faults.py", "test_flags.py", "test_foreign.py", "test_upstream.py"]
 
 
 def versions() -> list[str]:

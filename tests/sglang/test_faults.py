@@ -61,8 +61,8 @@ def test_sglangs_own_profiler_is_refused_by_the_name_of_its_flag(newest: Ran) ->
 
 def test_a_key_that_has_no_tag_costs_no_other_key(newest: Ran) -> None:
     folder = newest.folder("key_without_a_tag")
-    assert [record["tag"] for record in reading.records(folder)] == ["DecodeCudaGraphRunner__bs_1"]
-    assert reading.planned(folder) == ["DecodeCudaGraphRunner__bs_1"]
+    assert [record["tag"] for record in reading.records(folder)] == ["DecodeCudaGraphRunner__bs_1__moepath-plain"]
+    assert reading.planned(folder) == ["DecodeCudaGraphRunner__bs_1__moepath-plain"]
     done = reading.load(reading.rank(folder) / "done.json")
     assert (done["ok"], done["captureBegin"]["all"]) == (False, 2)
     assert "a key of DecodeCudaGraphRunner: TagError" in done["reason"]

@@ -19,6 +19,7 @@ ON_EVERY_VERSION = (
     "hook_raises",
     "untagged_site",
     "graphs_off",
+    "command_line",
     "upstream_no_axis",
     "upstream_attention",
     "upstream_streams",

@@ -26,6 +26,7 @@ from support.engine import (
     prefill_runner,
     server_args,
 )
+from support.flags import command_line
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 
@@ -175,7 +176,7 @@ def key_without_a_tag(folder: Path) -> None:
     wider = dataclasses.make_dataclass("ShapeKey", [("moe_path", str, "")], bases=(key,), frozen=True)
     with plugin.engine(folder / "spool"):
         runner = decode_runner((1, 2), attention=False)
-        runner._make_graph_key = lambda size, *_: wider(size=size, moe_path="x" * 300 if size == 2 else "")
+        runner._make_graph_key = lambda size, *_: wider(size=size, moe_path="x" * 300 if size == 2 else "plain")
         runner.capture()
 
 
@@ -366,3 +367,4 @@ ALL = {
     for name, value in list(globals().items())
     if callable(value) and getattr(value, "__module__", "") == __name__ and not name.startswith("_")
 }
+ALL["command_line"] = command_line
