@@ -21,7 +21,7 @@ def _load(path: Path):
     return module
 
 
-attempts = _load(Path(__file__).parents[1] / "unit" / "cli" / "conftest.py")
+attempts = _load(Path(__file__).parents[1] / "unit" / "cli" / "attempts.py")
 RUN = RunId(namespace="profiling", name="demo", uid=attempts.UID, attempt=1)
 
 

@@ -18,7 +18,7 @@ def _load(path: Path):
     return module
 
 
-made = _load(Path(__file__).parents[1] / "unit" / "cli" / "test_verify.py")
+made = _load(Path(__file__).parents[1] / "unit" / "cli" / "attempts.py")
 shapetrace = _load(Path(__file__).with_name("test_fetch.py")).shapetrace
 RUN = RunId(namespace="profiling", name="demo", uid=made.UID, attempt=1)
 

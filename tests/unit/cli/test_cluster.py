@@ -19,7 +19,7 @@ from shapetrace_cli.cluster import Cluster, ClusterOptions
 from shapetrace_cli.errors import CliError, UsageError
 from shapetrace_cli.source import run_location
 
-from .conftest import UID
+from .attempts import UID
 
 RUNS = "/apis/shapetrace.dev/v1alpha1/namespaces/profiling/profileruns"
 

@@ -10,7 +10,7 @@ import pytest
 from shapetrace_cli.main import main
 from shapetrace_cli.text import size_text
 
-from .conftest import files, make_attempt
+from .attempts import files, make_attempt
 
 
 def run(*arguments: object) -> int:

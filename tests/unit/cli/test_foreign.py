@@ -12,7 +12,7 @@ from shapetrace_cli.main import main
 # the tests are no installed package: an absolute import would not find them
 from ..traces import kineto  # noqa: TID252
 from ..traces.kineto import DENSE_SPARSE, PerSize0518, graphs  # noqa: TID252
-from .conftest import files
+from .attempts import files
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 

@@ -14,7 +14,7 @@ from shapetrace_contract import keys
 from shapetrace_contract.tag import Runner, Shape
 from shapetrace_traces.manifest import Manifest
 
-from .conftest import make_attempt
+from .attempts import make_attempt
 
 
 @given(st.integers(0, keys.MAX_RANK), st.text(min_size=1, max_size=20), st.integers(1, 4096))

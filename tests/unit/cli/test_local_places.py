@@ -13,7 +13,7 @@ from shapetrace_cli.local.layout import WORK, Layout
 from shapetrace_contract.serving import PLUGIN
 from shapetrace_contract.settings import RunId
 
-from .conftest import files, make_attempt
+from .attempts import files, make_attempt
 
 
 def test_an_earlier_result_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from shapetrace_cli.location import parse_folder
 from shapetrace_contract import spool
 from shapetrace_contract.progress import RankProgress
 
-from .conftest import RELATIVE, make_attempt
+from .attempts import RELATIVE, make_attempt
 
 
 def run(*arguments: object, **more: str) -> tuple[int, str, str]:

@@ -11,9 +11,7 @@ from shapetrace_cli.main import main
 from shapetrace_contract.tag import Runner, Shape
 from shapetrace_traces.manifest import digest_of_json
 
-from .conftest import stored_trace
-
-UID = "0f3c9f6e-5a1b-4c0e-9d57-0123456789ab"
+from .attempts import entry, trace_text, write
 
 
 def run(*arguments: object) -> int:
@@ -21,26 +19,6 @@ def run(*arguments: object) -> int:
         main([str(argument) for argument in arguments])
     assert isinstance(end.value.code, int)
     return end.value.code
-
-
-def trace_text(shape: Shape, rank: int) -> bytes:
-    """What our capture writes: the tag in metadata and as a span."""
-    span = {"ph": "X", "cat": "user_annotation", "name": shape.tag, "pid": 1, "tid": 1, "ts": 1.0, "dur": 9.0}
-    operator = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 2.0, "dur": 1.0}
-    own = {"v": 1, "tag": shape.tag, "shape": shape.to_json(), "rank": rank, "stage": "capture", "epoch": 1}
-    return json.dumps({"shapetrace": own, "traceEvents": [span, operator], "trace_id": f"{shape.tag} {rank}"}).encode()
-
-
-def entry(root: Path, rank: int, size: int, text: bytes | None = None) -> dict[str, Any]:
-    shape = Shape(Runner("DecodeRunner"), "bs", size, {"lora": "lora"})
-    raw = trace_text(shape, rank) if text is None else text
-    return {**stored_trace(root, shape, rank, raw), "alias": "a"}
-
-
-def write(root: Path, traces: list[dict[str, Any]], **more: Any) -> None:
-    run_id = {"namespace": "profiling", "name": "demo", "uid": UID, "attempt": 1}
-    value = {"v": 1, "run": run_id, "verdict": "Complete", "digest": digest_of_json(traces), "traces": traces}
-    (root / "manifest.json").write_text(json.dumps({**value, "engine": {"name": "torch"}, **more}))
 
 
 @pytest.fixture
