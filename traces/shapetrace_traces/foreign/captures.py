@@ -46,6 +46,8 @@ class Capture:
     raw_sha256: str | None = None
     metadata: Shape | None = None
     """What our own metadata in the trace says."""
+    copied_from: str | None = None
+    """Where ``relabel`` wrote that metadata: what it made the label from."""
     details: int | None = None
     """The size that ``execution_details.json`` gives it."""
     span: tuple[int, str] | None = None
@@ -148,6 +150,7 @@ def _whole(file: File, name: Name, details: int | None) -> Capture:
         rank=ranks[0] if ranks else None,
         raw_sha256=file.raw_sha256,
         metadata=_shape(own.get("tag")),
+        copied_from=_copied_from(own),
         details=details,
         span=_span(index["spans"]),
         launches=index["launchesInWindows"] if windows else index["launches"],
@@ -205,6 +208,12 @@ def _sum(items: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str
 def _span(names: Iterable[str]) -> tuple[int, str] | None:
     found = [match for name in names if (match := _SPAN.fullmatch(name))]
     return (int(found[0][1]), found[0][2]) if len(found) == 1 else None
+
+
+def _copied_from(metadata: Mapping[str, Any]) -> str | None:
+    relabelled = metadata.get("relabelled")
+    label = relabelled.get("label") if isinstance(relabelled, Mapping) else None
+    return label if isinstance(label, str) else None
 
 
 def _shape(tag: Any) -> Shape | None:

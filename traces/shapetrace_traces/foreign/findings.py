@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from shapetrace_contract.tag import Shape, TagError
 
 from shapetrace_traces.foreign.captures import Capture
+from shapetrace_traces.foreign.claims import Other, fit_sizes, other_claims
 from shapetrace_traces.foreign.names import NO_RUNNER, Layout
-from shapetrace_traces.foreign.sizes import as_trace, claim_of, measured_labels
+from shapetrace_traces.foreign.sizes import ROWS, as_trace, claim_of, is_by_tokens, measured_labels
 from shapetrace_traces.foreign.slip import Slip, find_slip
 from shapetrace_traces.foreign.turns import UNNAMED, Turn, name_turns
 from shapetrace_traces.judge.evidence import Trace
 from shapetrace_traces.judge.fit import Fit
 from shapetrace_traces.judge.identity import find_duplicates, find_mismatch
 from shapetrace_traces.judge.markers import MarkerTable
-from shapetrace_traces.judge.size import build_series, judge_sizes
+from shapetrace_traces.judge.size import build_series
 from shapetrace_traces.judge.variants import VariantFit, judge_variants
 
 
@@ -41,16 +42,19 @@ class Finding:
     wrong: tuple[str, ...]
     """How the trace contradicts its label; empty where it does not."""
     duplicates: tuple[str, ...] = ()
+    origin: str = ""
+    """What its label was made from: its source, or the span or the rows where nobody wrote one."""
 
 
 def judge_captures(captures: Sequence[Capture], width: int = 1) -> list[Finding]:
     """Judge all captures of a directory together. Pure. ``width`` is how many rows a request has where no name says."""
     claims = {capture.key: claim for capture in captures if (claim := claim_of(capture)) is not None}
     measured = measured_labels([capture for capture in captures if capture.key not in claims], width)
-    labels = {key: shape for key, (shape, _) in claims.items()} | measured
+    labels = {key: shape for key, (shape, _) in (claims | measured).items()}
     traces = {capture.key: as_trace(capture, labels[capture.key]) for capture in captures if capture.key in labels}
-    sizes = judge_sizes(list(traces.values()))
+    sizes = fit_sizes(list(traces.values()))
     variants = judge_variants(list(traces.values()), MarkerTable())
+    others = other_claims(captures, traces)
     duplicates = find_duplicates(list(traces.values()))
     slips = _slips(captures, traces)
     turns = _turns(captures, traces, slips)
@@ -64,14 +68,18 @@ def judge_captures(captures: Sequence[Capture], width: int = 1) -> list[Finding]
             text = "neither name nor events tell a size: were shapes recorded?"
             found.append(Finding(capture, None, "", None, "unproven", {}, rank, (text,), ()))
             continue
-        trace = traces[capture.key]
         judged = _Judged(label, sizes[capture.key], variants.get(capture.key, {}))
         if capture.key in slips:
             judged.slip(slips[capture.key], capture.key, turns[capture.key])
-        judged.look_inside(trace, capture, source)
+        origin = source or measured[capture.key][1]
+        if ROWS in (origin, capture.copied_from):
+            judged.of_rows(1 if is_by_tokens(capture) else width, origin)
+        judged.look_inside(traces[capture.key], capture, source)
+        if capture.key in others:
+            judged.hear(others[capture.key], origin, capture.copied_from == ROWS)
         if wrong_rank:
             judged.wrong.append(wrong_rank)
-        found.append(judged.finding(capture, claimed, source, rank, duplicates.get(capture.key, ())))
+        found.append(judged.finding(capture, claimed, source, rank, duplicates.get(capture.key, ()), origin))
     return found
 
 
@@ -111,14 +119,22 @@ class _Judged:
         else:
             self.wrong = [f"holds {what}, and the name says no {' or '.join(turn.variants)}"]
 
+    def of_rows(self, width: int, origin: str) -> None:
+        """The label was made from rows, here or when the trace was copied: they are no second witness of it."""
+        if self.word == "contradicted" or self.wrong:  # some products say one thing and some another: nobody knows
+            if origin == ROWS:
+                self.held, self.word, self.wrong = None, "unproven", []
+            return
+        self.word = min(self.word, "consistent", key=("unproven", "consistent", "proven").index)
+        each = "a row each" if width == 1 else f"{width} rows each"
+        made = f"its size was taken from its rows, {each}: there was no label to hold against them"
+        self.evidence[0] = f"{self.evidence[0]}; {made}"
+
     def look_inside(self, trace: Trace, capture: Capture, source: str) -> None:
-        """What the trace says of itself: our metadata and spans, the engine's span."""
+        """What the trace says of itself beside a shape: stage and rank in our metadata, the engine's span."""
         mismatch = find_mismatch(trace)
-        if mismatch is not None and source != "its metadata":
-            self.wrong += [f"holds {text}" for text in mismatch.holds]
-            own = capture.metadata
-            if own is not None:
-                self.held, self.values = own.size, dict(own.variants)
+        if mismatch is not None:
+            self.wrong += [f"holds {text}" for text in mismatch.notes]
         if capture.span is None or source in ("", "its metadata") or self.wrong:
             return
         size, mode = capture.span
@@ -128,16 +144,47 @@ class _Judged:
             self.held, self.word = size, "consistent"
             self.evidence[0] = f"size: its span capture_{size}_{mode}"
 
+    def hear(self, other: Other, origin: str, is_of_rows: bool) -> None:
+        """Metadata or a span of ours says another shape than the label: the one that the events prove is right."""
+        shape, held = other.shape, self._shape()
+        says = " and ".join(f"{said.tag} by {where}" for where, said in other.said.items())
+        if self.word == "proven" and held is not None:
+            if shape is not None and shape.tag == held.tag:
+                return
+            if all(said.size != held.size for said in other.said.values()):
+                self.wrong.append(f"holds {held.tag} ({self.evidence[0]}), and not {says}")
+                return
+        elif shape is not None and other.size.word == "proven" and not is_of_rows:
+            self.label, self.held, self.word = shape, shape.size, "proven"
+            self.values = dict(shape.variants)
+            self.support = {axis: fit.word for axis, fit in other.variants.items()}
+            fits = {"size": other.size.evidence, **{axis: fit.evidence for axis, fit in other.variants.items()}}
+            self.evidence = [f"{name}: {text}" for name, text in fits.items()]
+            self.wrong = [f"holds {says} ({other.size.evidence})"]
+            return
+        self.wrong = [f"holds {self.label.tag} by {origin} and {says}: which of them, its events do not tell"]
+        self.held, self.word = None, "unproven"
+
+    def _shape(self) -> Shape | None:
+        if self.held is None:
+            return None
+        try:
+            return Shape(self.label.runner, self.label.unit, self.held, self.values, self.label.epoch)
+        except TagError as error:
+            self.evidence.append(f"tag: {error}")
+            return None
+
     def finding(
-        self, capture: Capture, claimed: Shape | None, source: str, rank: int | None, duplicates: tuple[str, ...]
+        self,
+        capture: Capture,
+        claimed: Shape | None,
+        source: str,
+        rank: int | None,
+        duplicates: tuple[str, ...],
+        origin: str,
     ) -> Finding:
         """The result."""
-        shape = None
-        if self.held is not None:
-            try:
-                shape = Shape(self.label.runner, self.label.unit, self.held, self.values, self.label.epoch)
-            except TagError as error:
-                self.evidence.append(f"tag: {error}")
+        shape = self._shape()
         return Finding(
             capture,
             claimed,
@@ -149,6 +196,7 @@ class _Judged:
             tuple(self.evidence),
             tuple(self.wrong),
             duplicates,
+            origin,
         )
 
 

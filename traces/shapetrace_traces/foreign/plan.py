@@ -67,7 +67,7 @@ def _missing(item: Finding, shapes: Mapping[tuple[int, str], int]) -> str:
         return f"another capture of its rank holds {item.shape.tag} too, and nothing tells them apart"
     own = item.capture.metadata
     if own is not None and own.tag != item.shape.tag:
-        return f"its own metadata says {own.tag}, its events {item.shape.tag}: which of them is right is not known"
+        return f"its own metadata says {own.tag}, its events {item.shape.tag}: a copy would say the former"
     return ""
 
 
@@ -82,7 +82,9 @@ def _copy(item: Finding, shape: Shape, rank: int, names: Names) -> Copy:
 
 
 def _metadata(item: Finding, shape: Shape, rank: int) -> dict[str, Any]:
-    relabelled = {"from": item.capture.file, "window": item.capture.window, "evidence": list(item.evidence)}
+    capture = item.capture
+    evidence = list(item.evidence)
+    relabelled = {"from": capture.file, "window": capture.window, "label": item.origin, "evidence": evidence}
     return {
         "v": VERSION,
         "tag": shape.tag,

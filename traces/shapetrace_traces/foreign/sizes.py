@@ -12,6 +12,8 @@ from shapetrace_traces.foreign.names import NO_RUNNER, Layout
 from shapetrace_traces.judge.evidence import Trace
 from shapetrace_traces.judge.size import build_series
 
+ROWS, SPAN = "rows", "its span"
+"""What a label was made from where nobody wrote one."""
 _TOKENS = ("prefill", "piecewise", "extend")
 """In a runner's class name: its graphs are keyed by tokens, not by requests."""
 
@@ -30,9 +32,10 @@ def claim_of(capture: Capture) -> tuple[Shape, str] | None:
     return None
 
 
-def measured_labels(captures: Sequence[Capture], width: int) -> dict[str, Shape]:
-    """Labels for captures that have none: the size of the engine's own span, or else the rows, ``width`` a request."""
-    found: dict[str, Shape] = {}
+def measured_labels(captures: Sequence[Capture], width: int) -> dict[str, tuple[Shape, str]]:
+    """Labels for captures that have none, and what made them: the size of the engine's own span, or else the rows,
+    ``width`` a request."""
+    found: dict[str, tuple[Shape, str]] = {}
     for group in _by_family(captures):
         rows = _rows(group)
         for capture in group:
@@ -42,7 +45,7 @@ def measured_labels(captures: Sequence[Capture], width: int) -> dict[str, Shape]
                 size = count // per_unit
             shape = _shape(capture, size) if size else None
             if shape is not None:
-                found[capture.key] = shape
+                found[capture.key] = shape, ROWS if capture.span is None else SPAN
     return found
 
 

@@ -26,6 +26,8 @@ class Mismatch:
     """Axis -> evidence against its value."""
     holds: list[str] = field(default_factory=list)
     """What the trace says it holds, in words."""
+    notes: list[str] = field(default_factory=list)
+    """Those of :attr:`holds` that are no shape."""
 
 
 def find_mismatch(trace: Trace) -> Mismatch | None:
@@ -53,14 +55,16 @@ def _compare_metadata(trace: Trace, metadata: Mapping[str, Any], found: Mismatch
     shape = _as_shape(metadata.get("tag"))
     if shape is None:
         found.size = "its metadata holds no tag"
-        found.holds.append("no tag that can be read (metadata)")
+        found.notes.append("no tag that can be read (metadata)")
+        found.holds += found.notes
         return
     _compare_shape(trace, shape, "its metadata", found)
     for name, value in (("rank", trace.rank), ("stage", trace.stage)):
         seen = metadata.get(name)
         if seen is not None and seen != value:
             found.size = f"its metadata says {name} {seen}"
-            found.holds.append(f"{name} {seen} (its metadata)")
+            found.notes.append(f"{name} {seen} (its metadata)")
+            found.holds.append(found.notes[-1])
 
 
 def _compare_shape(trace: Trace, shape: Shape, where: str, found: Mismatch) -> None:
