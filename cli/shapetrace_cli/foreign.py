@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -12,11 +13,12 @@ from typing import IO, Any
 
 from shapetrace_contract import keys
 from shapetrace_traces.foreign import File, Report, list_files, make_report, read_file
-from shapetrace_traces.foreign.captures import Role
+from shapetrace_traces.foreign.lacking import ROLE_TEXTS
+from shapetrace_traces.foreign.names import read_name
+from shapetrace_traces.foreign.own import OwnManifest, read_own
 from shapetrace_traces.foreign.plan import Names, Plan, make_plan
 from shapetrace_traces.foreign.relabel import RelabelError, Written, check_target, relabel
 from shapetrace_traces.foreign.scan import base_of, read_details
-from shapetrace_traces.manifest import Manifest
 from shapetrace_traces.reader import UnreadableTraceError
 
 from shapetrace_cli.errors import CliError, UsageError
@@ -28,7 +30,6 @@ _ALONE_BYTES = 16 * 1024 * 1024
 _TELL_BYTES = 8 * 1024 * 1024
 """Where less is read a person does not wait."""
 MAX_REFUSALS = 20
-_ROLES = {Role.REPLAY: "launches of graphs", Role.EAGER: "work without graphs", Role.EMPTY: "nothing"}
 
 
 def look(place: Path, *, width: int, parallel: int, quiet: bool, stderr: IO[str]) -> Report:
@@ -37,8 +38,12 @@ def look(place: Path, *, width: int, parallel: int, quiet: bool, stderr: IO[str]
         paths = list_files(place)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    base = base_of(place)
-    total_bytes = sum((base / path).stat().st_size for path in paths)
+    except OSError as error:
+        raise UsageError(f"{error.filename or place} cannot be listed: {error.strerror or error}") from None
+    base, own = base_of(place), OwnManifest()
+    if place.is_dir():
+        paths, own = [path for path in paths if path != keys.MANIFEST], read_own(place)
+    total_bytes = sum(_size(base / path) for path in paths)
     files: list[File] = []
     with Reporter(place.name or str(place), len(paths), total_bytes, stderr, quiet=quiet) as reporter:
         if total_bytes > _TELL_BYTES:
@@ -46,9 +51,8 @@ def look(place: Path, *, width: int, parallel: int, quiet: bool, stderr: IO[str]
         for file in _read(base, paths, 1 if total_bytes < _ALONE_BYTES else parallel):
             files.append(file)
             reporter.step(file.bytes)
-    manifest = _manifest(place)
-    report = make_report(files, read_details(base, paths), manifest=manifest, width=width)
-    if not report.roles and not report.damaged and manifest is None:
+    report = make_report(files, read_details(base, paths), own=own, width=width)
+    if not (report.roles or report.damaged or report.lacking or own.manifest or own.fault):
         raise UsageError(
             f"{place} holds no trace", "Traces are Chrome JSON, plain or gzip, as torch's profiler writes."
         )
@@ -65,12 +69,13 @@ def _read(base: Path, paths: Sequence[str], parallel: int) -> Iterator[File]:
         yield from pool.map(partial(read_file, base), paths)
 
 
-def _manifest(place: Path) -> Manifest | None:
-    """The manifest of our own attempt; None where there is none that can be read."""
+def _size(path: Path) -> int:
+    """Bytes to read; none of what is no regular file, or gone."""
     try:
-        return Manifest.from_bytes((place / keys.MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        return None
+        status = path.stat()
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def processes() -> int:
@@ -95,7 +100,7 @@ def write_copies(
         raise CliError(f"nothing was written: no trace in {place} has a shape", f"shapetrace index {place} says why.")
     base = base_of(place)
     sources = {copy.finding.capture.file for copy in plan.copies}
-    total_bytes = sum((base / path).stat().st_size for path in sources)
+    total_bytes = sum(_size(base / path) for path in sources)
     with Reporter(out.name or str(out), len(sources), total_bytes, stderr, quiet=quiet) as reporter:
         if total_bytes > _TELL_BYTES:
             reporter.begin(f"writing {len(plan.copies)} traces from {len(sources)} files, {size_text(total_bytes)}")
@@ -122,9 +127,19 @@ def report_table(report: Report) -> list[tuple[str, ...]]:
         holds = "?" if item.shape is None else shape_text(item.shape)
         rank = "-" if item.rank is None else str(item.rank)
         rows.append((item.capture.key, rank, label, holds, f"{words}{' WRONG' if item.wrong else ''}"))
-    rows += [(path, "-", "-", _ROLES[role], "-") for path, role in report.roles.items() if role in _ROLES]
-    rows += [(path, "-", "-", "?", "cannot be read") for path in report.damaged]
+    others = {path: ROLE_TEXTS[role] for path, role in report.roles.items() if role in ROLE_TEXTS}
+    others |= {path: "no trace" for path in report.lacking if path not in report.roles}
+    rows += [
+        (path, "-", _claim(path), what, "no capture" if path in report.lacking else "-")
+        for path, what in others.items()
+    ]
+    rows += [(path, "-", _claim(path), "?", "cannot be read") for path in report.damaged]
     return [tuple(plain(cell, 120) for cell in row) for row in rows]
+
+
+def _claim(path: str) -> str:
+    shape = read_name(path).shape
+    return "-" if shape is None else shape_text(shape)
 
 
 def shape_text(shape: Any) -> str:

@@ -152,7 +152,7 @@ def _add_calls(index: dict[str, Any], left: dict[str, int], called: Called) -> N
 def _add_graphs(index: dict[str, Any], left: dict[str, int], fold: Fold, by_window: bool) -> None:
     graphs = fold.graphs
     index["launches"], index["graphLaunches"] = graphs.launches, graphs.graph_launches
-    if graphs.too_many:
+    if graphs.too_many and graphs.has_marks:
         left["windows"] = graphs.too_many
         return
     captures = graphs.captures()
@@ -166,6 +166,9 @@ def _add_graphs(index: dict[str, Any], left: dict[str, int], fold: Fold, by_wind
     kept = windows[: MAX_SPLIT_WINDOWS if by_window else MAX_WINDOWS]
     index["windows"] = [_window(window, fold, by_window) for window in kept]
     left["windows"] = len(windows) - len(index["windows"])
+    if graphs.too_many:  # which activities are whose is not known, but none was launched in a window
+        left["replayedNodes"] = graphs.too_many
+        return
     counts, left["replayedNodes"] = _most(Counter({str(n): k for n, k in graphs.replays().items()}), MAX_REPLAYS)
     index["replayedNodes"] = counts
 

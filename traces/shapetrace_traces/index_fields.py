@@ -17,7 +17,10 @@ class Field(NamedTuple):
 _RUNTIME = "`X` events of `cuda_runtime`, `cuda_driver`"
 _GPU = "`X` events of `kernel`, `gpu_memcpy`, `gpu_memset`"
 _WINDOW = "of runtime calls named `*StreamBeginCapture*` (hip, cuda, cu), to the `*StreamEndCapture*` of that thread"
-_MANY = "None (empty) beyond 500,000 launches, 2,000,000 GPU activities or 10,000 windows (`leftOut.windows`)"
+_MANY = (
+    "None (empty) beyond 500,000 launches, 2,000,000 GPU activities or 10,000 windows (`leftOut.windows`), unless no "
+    "window begins or ends"
+)
 _SCOPED = "empty without calls; beyond 1,000,000 calls empty, with `leftOut.operators`"
 
 FIELDS: dict[str, Field] = {
@@ -102,7 +105,8 @@ FIELDS: dict[str, Field] = {
         "graph launches",
         f"`args.correlation` of graph launches and of {_GPU}",
         "GPU activities of a graph launch -> launches that have so many; `0` is a replay of which nothing was recorded",
-        "empty without graph launches",
+        "empty without graph launches; beyond 500,000 launches or 2,000,000 GPU activities empty, with "
+        "`leftOut.replayedNodes` (or `leftOut.windows`)",
     ),
     "gpuMicroseconds": Field(
         "µs", f"`dur` of {_GPU}", "sum by category, a float; overlapping activities count twice", "empty without any"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,37 @@ def test_relabel_refuses_a_target_before_it_reads(tmp_path: Path, out: str, caps
     assert run("relabel", tmp_path / "in", tmp_path / out) == 2
     assert "nothing was written" in capsys.readouterr().err
     assert files(tmp_path) == before
+
+
+@pytest.mark.timeout(20)
+def test_index_waits_for_no_pipe_and_says_what_the_manifest_is(tmp_path: Path, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path, graphs((1, 2)))
+    os.mkfifo(tmp_path / "manifest.json")
+    assert run("index", tmp_path) == 1
+    assert "manifest.json cannot be used: it is a named pipe, not a regular file" in capsys.readouterr().out
+    os.mkfifo(tmp_path / "x.json.gz")
+    assert run("index", tmp_path / "x.json.gz") == 2
+    assert "is a named pipe, neither a folder nor a regular file" in capsys.readouterr().err
+
+
+def test_index_and_relabel_name_a_file_that_claims_a_capture_and_holds_none(tmp_path: Path, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path / "in", graphs((1, 2)))
+    name = "DecodeCudaGraphRunner_bs_16_rank0.json.gz"
+    (tmp_path / "in" / name).write_bytes(b"{}")
+    assert run("index", tmp_path / "in") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert next(line for line in lines if line.startswith(name)).split()[1:] == [
+        "-", "bs", "16", "no", "trace", "no", "capture",
+    ]  # fmt: skip
+    assert f"{name} is named as bs 16, and holds no capture: it is JSON, and no trace" in lines
+    assert run("relabel", tmp_path / "in", tmp_path / "out") == 1
+    assert capsys.readouterr().err.startswith(f"{name}: is named as bs 16")
+
+
+def test_a_folder_that_cannot_be_listed_is_wrong_usage(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    def refused(place: Path) -> list[str]:  # root may list every folder
+        raise PermissionError(13, "Permission denied", str(place / "below"))
+
+    monkeypatch.setattr("shapetrace_cli.foreign.list_files", refused)
+    assert run("index", tmp_path) == 2
+    assert f"{tmp_path / 'below'} cannot be listed: Permission denied" in capsys.readouterr().err

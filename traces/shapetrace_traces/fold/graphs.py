@@ -108,6 +108,7 @@ class Graphs:
         self.graph_launches = 0
         self.too_many = 0
         """Launches, windows and activities that came when no more could be held: then nothing is known of windows."""
+        self._activities_beyond = 0
 
     def add(self, kind: int, start: float, event: Any, number: int) -> None:
         """A runtime call that has a kind."""
@@ -155,6 +156,7 @@ class Graphs:
         """Something that ran on a GPU."""
         if len(self._activities) >= MAX_ACTIVITIES:
             self.too_many += 1
+            self._activities_beyond += 1
             return
         self._activities.append(_correlation(event))
 
@@ -201,8 +203,13 @@ class Graphs:
 
     @property
     def activities(self) -> int:
-        """GPU activities that are held."""
-        return len(self._activities)
+        """GPU activities, held or not."""
+        return len(self._activities) + self._activities_beyond
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether a stream capture begins or ends in the trace."""
+        return bool(self._marks)
 
     def replays(self) -> Counter[int]:
         """GPU activities of a graph launch -> how many launches have so many."""

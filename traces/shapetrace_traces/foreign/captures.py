@@ -29,6 +29,12 @@ class Role(StrEnum):
     EAGER = "eager"
     """Work was done, and no graph captured or launched."""
     EMPTY = "empty"
+    TOO_LARGE = "too-large"
+    """It holds more than is held of a trace: whether graphs were captured in it is not known."""
+
+
+CUTS = {"operators": "operators", "gemms": "products", "gemmRows": "row counts", "windows": "stream captures"}
+"""Fields of an index whose bound may cut what a capture is judged by, in words."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class Capture:
     """``ProfilerStep#k``, where there is exactly one."""
     device: str | None = None
     unpaired: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """What it is judged by and what the index had no room for -> how many of them."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -94,9 +102,12 @@ def role_of(file: File) -> Role:
         return Role.REPLAY if own.get("stage") == "replay" else Role.CAPTURE
     if index["windows"] or index["unpairedWindows"]:
         return Role.CAPTURE
+    if index["unpairedWindows"] is None:
+        return Role.TOO_LARGE
     if index["graphLaunches"]:
         return Role.REPLAY
-    if any(_SPAN.fullmatch(span) for span in index["spans"]):
+    # where launches were recorded, the begin of a stream capture would have been too
+    if any(_SPAN.fullmatch(span) for span in index["spans"]) and not index["launches"]:
         return Role.CAPTURE
     # no runtime call at all: recorded without a GPU, where a capture has no window
     is_claimed = name.shape is not None or name.layout not in (Layout.UNKNOWN, Layout.SHAPETRACE)
@@ -127,7 +138,7 @@ def captures_of(file: File, details: int | None) -> list[Capture]:
                 launches=window["launches"],
                 began_nanoseconds=began,
                 device=whole.device,
-                unpaired=whole.unpaired if number == 0 else 0,
+                left_out=_left_out(window, whole.left_out),
             )
         )
     return found
@@ -139,6 +150,10 @@ def _whole(file: File, name: Name, details: int | None) -> Capture:
     place, own = index["distributed"] or {}, index["metadata"] or {}
     told = [own.get("rank"), place.get("rank"), name.rank]
     ranks = [rank for rank in told if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0]
+    inside = _inside(index)
+    left = {key: count for key, count in inside["leftOut"].items() if key in CUTS}
+    if count := index["leftOut"].get("windows"):
+        left["windows"] = count
     began = None
     if base is not None and windows:
         began = base + int(windows[0]["beginMicroseconds"] * 1000)
@@ -146,7 +161,7 @@ def _whole(file: File, name: Name, details: int | None) -> Capture:
         file=file.path,
         name=name,
         window=None,
-        index=_inside(index),
+        index=inside,
         rank=ranks[0] if ranks else None,
         raw_sha256=file.raw_sha256,
         metadata=_shape(own.get("tag")),
@@ -158,8 +173,16 @@ def _whole(file: File, name: Name, details: int | None) -> Capture:
         step=steps[0] if len(steps) == 1 else None,
         device=index["device"],
         unpaired=index["unpairedWindows"] or 0,
+        left_out=left,
         extra={"worldSize": place.get("worldSize"), "traceRank": place.get("rank")},
     )
+
+
+def _left_out(window: Mapping[str, Any], whole: Mapping[str, int]) -> dict[str, int]:
+    """Of one window: where none could be told its calls, those of the whole file."""
+    if "leftOut" not in window:
+        return {key: count for key, count in whole.items() if key == "operators"}
+    return {key: count for key, count in window["leftOut"].items() if key in CUTS}
 
 
 def is_combined(index: Mapping[str, Any], name: Name) -> bool:
@@ -168,10 +191,12 @@ def is_combined(index: Mapping[str, Any], name: Name) -> bool:
     They are where one product has other rows from window to window; and where the exporter of combined files wrote it.
     """
     windows = index["windows"]
-    if len(windows) < 2 or (isinstance(index.get("metadata"), Mapping) and index["metadata"].get("tag")):
+    if not windows or (isinstance(index.get("metadata"), Mapping) and index["metadata"].get("tag")):
         return False
-    if name.layout is Layout.SGLANG_COMBINED:
+    if name.layout is Layout.SGLANG_COMBINED and len(windows) + (index["unpairedWindows"] or 0) > 1:
         return True
+    if len(windows) < 2:
+        return False
     by_product: dict[str, set[tuple[str, ...]]] = {}
     for window in windows:
         for product, rows in (window.get("gemms") or {}).items():

@@ -58,7 +58,10 @@ class Name:
             return None
 
 
-_SUFFIX = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?|\.gz")
+_SUFFIX = re.compile(
+    r"(?:(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?|\.gz)(?:\.(?:tmp|part|partial|incomplete))?", re.IGNORECASE
+)
+"""With what a copy that was interrupted has at its end."""
 _NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 _SIZED = re.compile(
     rf"(?:(?P<runner>[A-Za-z][A-Za-z0-9]*)_)?(?P<unit>bs|tok|num_tokens)_(?P<size>[1-9][0-9]{{0,8}})"
@@ -77,8 +80,16 @@ _UNITS = {"bs": "bs", "tok": "tok", "num_tokens": "tok"}
 
 def is_trace_name(path: str) -> bool:
     """Whether a file of this name is expected to be a trace or its sidecar: then it is told of if it cannot be read."""
-    name = PurePosixPath(path).name
-    return name.endswith((".json", ".json.gz")) or read_name(path).layout is not Layout.UNKNOWN
+    name = PurePosixPath(path).name.lower()
+    is_packed_trace = name.endswith(".gz") and ("trace" in name or "capture" in name)
+    return name.endswith((".json", ".json.gz")) or is_packed_trace or claims_capture(path)
+
+
+def claims_capture(path: str, *, has_suffix: bool = False) -> bool:
+    """Whether a name claims captures; with ``has_suffix``, only one that ends as a trace's does."""
+    if read_name(path).layout is Layout.UNKNOWN:
+        return False
+    return not has_suffix or any(found.end() == len(path) for found in _SUFFIX.finditer(path))
 
 
 def read_name(path: str) -> Name:

@@ -11,6 +11,7 @@ from shapetrace_contract import VERSION, keys
 from shapetrace_contract.tag import Shape, upstream_alias
 
 from shapetrace_traces.foreign.findings import Finding
+from shapetrace_traces.foreign.lacking import cut_text
 from shapetrace_traces.foreign.names import NO_RUNNER, read_name
 from shapetrace_traces.foreign.report import Report
 
@@ -41,7 +42,7 @@ class Plan:
 
 def make_plan(report: Report, names: Names) -> Plan:
     """Name every capture of a directory anew."""
-    refused = {path: f"cannot be read: {why}" for path, why in report.damaged.items()}
+    refused = {path: f"cannot be read: {why}" for path, why in report.damaged.items()} | dict(report.lacking)
     copies: list[Copy] = []
     shapes = Counter((item.rank or 0, item.shape.tag) for item in report.findings if item.shape is not None)
     for item in report.findings:
@@ -61,10 +62,16 @@ def _missing(item: Finding, shapes: Mapping[tuple[int, str], int]) -> str:
     if item.shape is None:
         last = item.wrong or item.evidence
         return f"which size it holds is not known: {last[0]}"
+    if cut := cut_text(item.capture.left_out):
+        return cut
     if item.capture.unpaired:
         return "a stream capture in it begins or ends outside the trace"
     if shapes[item.rank or 0, item.shape.tag] > 1:
         return f"another capture of its rank holds {item.shape.tag} too, and nothing tells them apart"
+    try:
+        keys.trace_key(item.rank or 0, item.shape.tag)
+    except keys.KeyPartError as error:
+        return f"cannot be named: {error}"
     own = item.capture.metadata
     if own is not None and own.tag != item.shape.tag:
         return f"its own metadata says {own.tag}, its events {item.shape.tag}: a copy would say the former"

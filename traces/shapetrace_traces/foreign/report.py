@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -13,7 +13,9 @@ from shapetrace_contract.reasons import Verdict
 
 from shapetrace_traces.foreign.captures import Role, captures_of, readable, role_of
 from shapetrace_traces.foreign.findings import Finding, judge_captures, tell_apart
+from shapetrace_traces.foreign.lacking import cut_text, find_lacking, find_unseen
 from shapetrace_traces.foreign.names import Layout
+from shapetrace_traces.foreign.own import OwnManifest
 from shapetrace_traces.foreign.scan import File, Kind
 from shapetrace_traces.manifest import Manifest
 
@@ -48,6 +50,8 @@ class Report:
     """Path -> why it cannot be read."""
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """Path -> what its name claims, or its events begin, and no capture of it holds."""
 
     def to_json(self) -> dict[str, Any]:
         """For programs: documented in docs/foreign.md."""
@@ -58,6 +62,7 @@ class Report:
             "captures": [finding_json(item) for item in self.findings],
             "others": {path: role.value for path, role in self.roles.items() if role is not Role.CAPTURE},
             "damaged": dict(self.damaged),
+            "lacking": dict(self.lacking),
             "reasons": list(self.reasons),
             "notes": list(self.notes),
         }
@@ -84,9 +89,12 @@ def finding_json(item: Finding) -> dict[str, Any]:
 
 
 def make_report(
-    files: Sequence[File], details: Mapping[str, int], *, manifest: Manifest | None = None, width: int = 1
+    files: Sequence[File], details: Mapping[str, int], *, own: OwnManifest | None = None, width: int = 1
 ) -> Report:
-    """Judge what was read. ``details`` are those of ``execution_details.json``, ``manifest`` is our own attempt's."""
+    """Judge what was read. ``details`` are those of ``execution_details.json``, ``own`` is our own attempt's
+    manifest."""
+    own = own or OwnManifest()
+    manifest = own.manifest
     roles = {file.path: role_of(file) for file in readable(files)}
     captures = [
         capture
@@ -98,11 +106,14 @@ def make_report(
     apart = tell_apart(findings)
     findings = [_renamed(item, apart) for item in findings]
     damaged = {file.path: file.fault for file in files if file.kind is Kind.DAMAGED}
+    lacking = find_lacking(files, roles)
     wrong = [f"{item.capture.key} {text}" for item in findings for text in item.wrong]
     partial = [f"{path} cannot be read: {why}" for path, why in damaged.items()]
-    partial += _duplicates(findings) + _unpaired(findings) + _disagreeing(findings) + _of_manifest(files, manifest)
+    partial += [f"{path} {text}" for path, text in lacking.items()]
+    partial += _duplicates(findings) + _unpaired(findings) + _cut(findings) + _disagreeing(findings)
+    partial += _of_manifest(files, manifest) + ([own.fault] if own.fault else [])
     nameless = [item for item in findings if item.shape is None and not item.wrong]
-    notes = _notes(findings, nameless)
+    notes = _notes(findings, nameless) + find_unseen(files) + ([own.note] if own.note else [])
     if wrong or (manifest is not None and manifest.verdict is Verdict.MISLABELLED):
         verdict, reasons = Standing.MISLABELLED, wrong + partial
     elif findings and len(nameless) == len(findings):
@@ -123,7 +134,12 @@ def make_report(
         damaged=damaged,
         reasons=tuple(_bounded(reasons)),
         notes=tuple(_bounded(notes)),
+        lacking=lacking,
     )
+
+
+def _cut(findings: Iterable[Finding]) -> list[str]:
+    return [f"{item.capture.key} {text}" for item in findings if (text := cut_text(item.capture.left_out))]
 
 
 def _renamed(item: Finding, apart: Mapping[str, Any]) -> Finding:
