@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
+from shapetrace_traces.regular import open_regular
+
 from shapetrace_cli.errors import UsageError
 from shapetrace_cli.listing import safe_key
 from shapetrace_cli.text import plain
@@ -164,7 +166,7 @@ def _is_right(path: Path, sha256: str, size_bytes: int | None) -> bool:
     try:
         if path.is_symlink() or (size_bytes is not None and path.stat().st_size != size_bytes):
             return False
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest() == sha256
     except OSError:
         return False

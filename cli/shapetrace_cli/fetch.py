@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import IO
 
 from shapetrace_contract import keys
+from shapetrace_traces.regular import read_regular
 from shapetrace_traces.store import ObjectMissing, StoreError, StoreUnreachable
 
 from shapetrace_cli.download import Downloader, Outcome, Wanted, claimed, write_whole
 from shapetrace_cli.errors import CliError, UsageError
-from shapetrace_cli.listing import Listing, safe_key
+from shapetrace_cli.listing import MAX_MANIFEST_BYTES, Listing, safe_key
 from shapetrace_cli.report import Reporter
 from shapetrace_cli.source import Source, read_manifest, store_fault
 from shapetrace_cli.text import plain, size_text
@@ -102,7 +103,7 @@ def _side_objects(source: Source, logs: bool, parts: bool) -> list[Wanted]:
                 side.append(Wanted(safe_key(info.key), limit_bytes=_SIDE_OBJECT_BYTES, optional=True))
     except StoreError as error:
         if logs or parts:
-            raise store_fault(error) from None
+            raise store_fault(error, source.store) from None
     except ValueError as error:
         raise CliError(plain(error, 300)) from None
     return side
@@ -111,7 +112,7 @@ def _side_objects(source: Source, logs: bool, parts: bool) -> list[Wanted]:
 def _refuse_another_run(folder: Path, listing: Listing) -> None:
     """A folder holds one attempt: two runs' traces under one manifest would be a lie."""
     try:
-        there = json.loads((folder / keys.MANIFEST).read_bytes())["run"]
+        there = json.loads(read_regular(folder / keys.MANIFEST, MAX_MANIFEST_BYTES))["run"]
         other = {key: there.get(key) for key in ("uid", "attempt")}
     except FileNotFoundError:
         return

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from shapetrace_contract import keys
 from shapetrace_contract.settings import RunId
+from shapetrace_traces.regular import NOTHING, what_is
 
 from shapetrace_cli.errors import UsageError
 
@@ -62,7 +63,9 @@ def parse_folder(text: str) -> Path:
             raise UsageError(f"{text!r} is no folder")
     except (OSError, RuntimeError) as error:  # too long a name, or nobody's home
         raise UsageError(f"{text!r} is no folder: {error}") from None
-    if not (folder / keys.MANIFEST).is_file():
+    if kind := what_is(folder / keys.MANIFEST):
+        if kind != NOTHING:
+            raise UsageError(f"{keys.MANIFEST} in {folder} is {kind}")
         raise UsageError(
             f"{folder} holds no {keys.MANIFEST}",
             "Name the folder of one attempt, .../attempt-1. A run without a manifest was not finished.",

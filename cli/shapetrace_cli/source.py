@@ -111,7 +111,7 @@ def _s3_source(location: S3Location, settings: StoreSettings, s3: S3Options, env
     try:
         store = open_store(settings, location.run, environment, _PATIENCE)
     except CredentialsMissing as error:
-        raise store_fault(error) from None
+        raise store_fault(error, None) from None
     except StoreError as error:
         raise UsageError(plain(error, 500)) from None
     return Source(store, location.uri)
@@ -199,7 +199,7 @@ def read_manifest(source: Source, sha256: str = "") -> tuple[bytes, Listing]:
             "The attempt was not finished, or the address is wrong (it ends in /<uid>/attempt-<n>/).",
         ) from None
     except StoreError as error:
-        raise store_fault(error) from None
+        raise store_fault(error, source.store) from None
     expected = sha256 or source.manifest_sha256
     actual = hashlib.sha256(body).hexdigest()
     if expected and actual != expected:
@@ -214,8 +214,15 @@ def read_manifest(source: Source, sha256: str = "") -> tuple[bytes, Listing]:
     return body, read_listing(body)
 
 
-def store_fault(error: StoreError) -> CliError:
-    """A store's refusal, with what a person can do about it from here."""
+def is_folder(store: Store | None) -> bool:
+    """Whether the objects are files of this machine."""
+    return isinstance(store, FolderStore)
+
+
+def store_fault(error: StoreError, store: Store | None) -> CliError:
+    """A store's refusal, with what a person can do about it from here; of a folder, the refusal says it."""
+    if is_folder(store):
+        return CliError(plain(error, 600))
     if isinstance(error, CredentialsMissing):
         return UsageError(
             "no usable S3 credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "

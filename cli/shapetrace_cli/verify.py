@@ -14,7 +14,7 @@ from shapetrace_traces.verify import Checked, check_trace, digest_fault, late_ob
 
 from shapetrace_cli.errors import CliError
 from shapetrace_cli.report import Reporter
-from shapetrace_cli.source import Source, read_manifest, store_fault
+from shapetrace_cli.source import Source, is_folder, read_manifest, store_fault
 from shapetrace_cli.text import plain, size_text
 
 _TELL_BYTES = 8 * 1024 * 1024
@@ -31,6 +31,8 @@ class Verified:
     checked: list[Checked] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
     manifest_faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What could not be looked at, of no single object."""
 
     @property
     def wrong(self) -> list[Checked]:
@@ -56,7 +58,8 @@ class Verified:
                 {"key": item.key, "missing": item.is_missing, "faults": list(item.faults)} for item in self.wrong
             ],
             "late": self.late,
-            "notes": [{"key": item.key, "note": item.note} for item in self.checked if item.note],
+            "notes": [{"key": item.key, "note": item.note} for item in self.checked if item.note]
+            + [{"key": None, "note": note} for note in self.notes],
         }
 
 
@@ -74,11 +77,20 @@ def verify(source: Source, *, sha256: str, parallel: int, quiet: bool, stderr: I
     total_bytes = sum(entry.stored_bytes for entry in manifest.traces)
     run = manifest.run
 
+    refused: list[StoreError] = []
+
     def check(entry: ManifestTrace) -> Checked:
         try:
-            return check_trace(source.store, entry, run.uid, run.attempt)
-        except StoreUnreachable:
-            return check_trace(source.store, entry, run.uid, run.attempt)  # once more; a store that is down stays so
+            try:
+                return check_trace(source.store, entry, run.uid, run.attempt)
+            except StoreUnreachable:
+                # once more; a store that is down stays so
+                return check_trace(source.store, entry, run.uid, run.attempt)
+        except StoreError as error:
+            if isinstance(error, StoreUnreachable) and not is_folder(source.store):
+                raise  # the others would each wait as long
+            refused.append(error)
+            return Checked(entry.key, 0, (f"cannot be read: {plain(error, 400)}",))
 
     with Reporter(result.name, len(manifest.traces), total_bytes, stderr, quiet=quiet) as reporter:
         if total_bytes > _TELL_BYTES:
@@ -87,10 +99,22 @@ def verify(source: Source, *, sha256: str, parallel: int, quiet: bool, stderr: I
             for checked in _each(check, manifest.traces, parallel):
                 result.checked.append(checked)
                 reporter.step(checked.bytes)
+        except StoreError as error:
+            raise _stopped(result, store_fault(error, source.store)) from None
+        if refused and len(refused) == len(manifest.traces) and not is_folder(source.store):
+            raise store_fault(refused[0], source.store)  # it is not about one object
+        try:
             result.late = late_objects(source.store, manifest)
         except StoreError as error:
-            raise store_fault(error) from None
+            result.notes.append(f"whether other objects came late is not known: {plain(error, 400)}")
     return result
+
+
+def _stopped(result: Verified, fault: CliError) -> CliError:
+    """The fault that ended a verification, with what was known by then."""
+    named = ", ".join(item.key for item in result.wrong[:5])
+    known = f"{len(result.checked)} of {result.total} traces were read before{f'; wrong are {named}' if named else ''}"
+    return CliError(f"{fault.message} ({plain(known, 1000)})", fault.hint, fault.exit_code)
 
 
 def _each(check: Callable[[ManifestTrace], Checked], entries: list[ManifestTrace], parallel: int) -> Iterator[Checked]:
@@ -115,7 +139,7 @@ def lines(result: Verified, limit: int = 50) -> list[str]:
     for items in (
         [f"{item.key}: {'missing: ' if item.is_missing else ''}{'; '.join(item.faults)}" for item in result.wrong],
         [f"{key}: late: no part of the manifest" for key in result.late],
-        [f"{item.key}: {item.note}" for item in result.checked if item.note],
+        [f"{item.key}: {item.note}" for item in result.checked if item.note] + result.notes,
     ):
         found += items[:limit]
         if len(items) > limit:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
+NOTHING = "not there"
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -28,7 +29,7 @@ class TooLongFileError(ValueError):
     """A file has more bytes than whoever reads it takes."""
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file, or a link to one, for reading; :class:`NotRegularError` or another OSError with the path."""
     _check(path, path.stat().st_mode)  # before it is opened: opening a device may do something
     # O_NONBLOCK: it may have become a pipe since
@@ -55,8 +56,10 @@ def what_is(path: Path) -> str:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        if path.is_symlink() and error.errno in (errno.ENOENT, errno.ELOOP):
-            return "a link to nothing" if error.errno == errno.ENOENT else "a link to itself"
+        if error.errno == errno.ELOOP:
+            return "a link to itself"
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return "a link to nothing" if path.is_symlink() else NOTHING
         return f"not to be looked at: {error.strerror}"
     return _kind(mode)
 
@@ -69,4 +72,5 @@ def _kind(mode: int) -> str:
 
 def _check(path: Path, mode: int) -> None:
     if kind := _kind(mode):
-        raise NotRegularError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise NotRegularError(number, f"it is {kind}, not a regular file", str(path))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,102 @@ def test_programs_get_json(attempt: Path, capsys: Any) -> None:
         "late": [],
         "notes": [],
     }
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def no_end(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def nowhere(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+ODD = [
+    (a_pipe, "it is a named pipe"),
+    (no_end, "it is a character device"),
+    (nowhere, "missing: "),
+    (to_itself, "symbolic links"),
+    (a_folder, "missing: "),
+]
+KEY = "traces/rank-00001/DecodeRunner__bs_2__lora-lora.json.gz"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("make", "said"), ODD)
+def test_what_lies_in_an_objects_place_is_named_and_the_others_are_verified(
+    attempt: Path, capsys: Any, make: Callable[[Path], None], said: str
+) -> None:
+    (attempt / KEY).unlink()
+    make(attempt / KEY)
+    make(attempt / "traces/rank-00001/late.json.gz")
+    assert run("verify", attempt) == 1
+    out, err = capsys.readouterr()
+    first, *_, last = out.splitlines()
+    assert first.startswith(f"{KEY}: ")
+    assert said in first
+    assert "3 of 4 traces verified" in last
+    assert "AWS" not in out + err
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("command", ["verify", "show", "fetch"])
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(a_pipe, "is a named pipe"), (no_end, "is a character device"), (nowhere, "is a link to nothing")],
+)
+def test_a_manifest_that_is_no_file_is_named(
+    attempt: Path, tmp_path: Path, capsys: Any, command: str, make: Callable[[Path], None], said: str
+) -> None:
+    (attempt / "manifest.json").unlink()
+    make(attempt / "manifest.json")
+    assert run(command, attempt, *([tmp_path / "out"] if command == "fetch" else [])) == 2
+    assert f"manifest.json in {attempt} {said}" in capsys.readouterr().err
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As a file without the right to read it; root may read every one."""
+    from shapetrace_traces import regular
+
+    opened = regular.open_regular
+
+    def refused(path: Path) -> Any:
+        if path.name == name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path)
+
+    monkeypatch.setattr("shapetrace_traces.store.folder.open_regular", refused)
+
+
+def test_an_object_that_may_not_be_read_is_named_and_the_others_are_verified(
+    attempt: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable(monkeypatch, "DecodeRunner__bs_2__lora-lora.json.gz")
+    assert run("verify", attempt) == 1
+    out, err = capsys.readouterr()
+    assert len([line for line in out.splitlines() if "cannot be read: " in line and "no right to do so" in line]) == 2
+    assert "2 of 4 traces verified" in out
+    assert "AWS" not in out + err
+
+
+@pytest.mark.parametrize("command", ["verify", "show"])
+def test_a_manifest_that_may_not_be_read_is_no_matter_of_credentials(
+    attempt: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    unreadable(monkeypatch, "manifest.json")
+    assert run(command, attempt) == 1
+    err = capsys.readouterr().err
+    assert str(attempt) in err
+    assert "no right to do so" in err
+    assert "AWS" not in err

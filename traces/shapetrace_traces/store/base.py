@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from shapetrace_traces.regular import open_regular
+
 Body = bytes | Path
 """An object's content: bytes, or a file that is streamed."""
 
@@ -132,7 +134,7 @@ def measure(body: Body) -> tuple[int, str]:
     if isinstance(body, bytes):
         return len(body), hashlib.sha256(body).hexdigest()
     digest, size = hashlib.sha256(), 0
-    with body.open("rb") as stream:
+    with open_regular(body) as stream:
         while block := stream.read(_BLOCK_BYTES):
             digest.update(block)
             size += len(block)

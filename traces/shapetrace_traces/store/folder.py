@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from shapetrace_contract.settings import StoreSettings
 
+from shapetrace_traces.regular import NotRegularError, open_regular, read_regular
 from shapetrace_traces.store.base import (
     Body,
     ObjectExists,
@@ -35,6 +36,7 @@ from shapetrace_traces.store.base import (
 
 META = ".shapetrace-meta"
 _HASH_CHARACTERS = 16
+_MAX_RECORD_BYTES = 1024 * 1024
 
 T = TypeVar("T")
 
@@ -97,12 +99,13 @@ class FolderStore:
 
     def get(self, key: str) -> bytes:
         """The whole object."""
-        return self._do(f"read {key}", self._file(key).read_bytes)
+        with self.open(key) as stream:
+            return self._do(f"read {key}", stream.read)
 
     @contextmanager
     def open(self, key: str) -> Iterator[BinaryIO]:
         """The object as a stream."""
-        stream = self._do(f"read {key}", lambda: self._file(key).open("rb"))
+        stream = self._do(f"read {key}", lambda: open_regular(self._file(key)))
         with stream:
             yield stream
 
@@ -114,7 +117,8 @@ class FolderStore:
             return None
 
     def _describe(self, key: str) -> ObjectInfo:
-        size = self._file(key).stat().st_size
+        with open_regular(self._file(key)) as stream:
+            size = os.fstat(stream.fileno()).st_size
         records = [record for record in self._records(key) if record.get("bytes") == size]
         if len(records) != 1:  # a foreign file, or a killed writer's record: only the content tells
             digest = measure(self._file(key))[1]
@@ -132,7 +136,14 @@ class FolderStore:
                 if key.startswith(prefix):
                     found.append(key)
         for key in sorted(found):
-            yield ObjectInfo(key, self._do(f"look at {key}", self._file(key).stat).st_size)
+            path = self._root / key
+            try:
+                size = path.stat().st_size
+            except OSError:  # a link to nothing is listed too; that it is one, reading it tells
+                if not path.is_symlink():
+                    continue  # gone since
+                size = 0
+            yield ObjectInfo(key, size)
 
     def delete(self, key: str) -> None:
         """Remove the file, then its records."""
@@ -162,7 +173,7 @@ class FolderStore:
     def _records(self, key: str) -> Iterator[dict[str, Any]]:
         for path in self._record_files(key):
             try:
-                record = json.loads(path.read_text())
+                record = json.loads(read_regular(path, _MAX_RECORD_BYTES))
             except (OSError, ValueError):
                 continue  # the content's own hash decides then
             if isinstance(record, dict) and isinstance(record.get("sha256"), str):
@@ -178,8 +189,10 @@ class FolderStore:
 def _explain(error: OSError, what: str) -> StoreError:
     if isinstance(error, FileExistsError):
         return ObjectExists(f"{what}: the object exists already")
-    if isinstance(error, FileNotFoundError | IsADirectoryError):
+    if isinstance(error, FileNotFoundError) or error.errno == errno.EISDIR:
         return ObjectMissing(f"{what}: there is no such object")
+    if isinstance(error, NotRegularError) or error.errno == errno.ELOOP:
+        return StoreMisconfigured(f"{what}: {error.strerror}")
     if isinstance(error, NotADirectoryError):
         return StoreMisconfigured(f"{what}: a part of the path is a file")
     if error.errno in (errno.EACCES, errno.EROFS):
