@@ -88,13 +88,13 @@ def write_copies(
 ) -> tuple[Plan, list[Written]]:
     """Write rightly named copies. :class:`CliError` names every trace for whose name evidence is missing."""
     plan = make_plan(report, names)
-    if plan.refused and not skip:
+    if plan.refused and not (skip and plan.copies):
         for key, why in list(plan.refused.items())[:MAX_REFUSALS]:
             print(plain(f"{key}: {why}", 400), file=stderr)
         count = len(plan.refused)
         raise CliError(
             f"nothing was written: {count} of {count + len(plan.copies)} traces cannot be named",
-            "--skip-unsure writes the others.",
+            "--skip-unsure writes the others." if plan.copies else f"shapetrace index {place} says more.",
         )
     if not plan.copies:
         raise CliError(f"nothing was written: no trace in {place} has a shape", f"shapetrace index {place} says why.")

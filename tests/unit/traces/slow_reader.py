@@ -168,10 +168,17 @@ def graphs(runtime: list[Any], gpu: list[Any]) -> dict[str, Any]:
         elif not opened.get(where):
             unpaired += 1
         else:
-            begin = opened[where].pop()
-            if not opened[where]:
-                windows.append([begin, start, where, 0, 0])
+            windows.append([opened[where].pop(), start, where, 0, 0, len(windows)])
     unpaired += sum(len(begins) for begins in opened.values())
+    # without those that another one, which ended later, holds
+    windows = [
+        window
+        for window in windows
+        if not any(
+            other[2] == window[2] and other[5] > window[5] and other[0] <= window[0] and window[1] <= other[1]
+            for other in windows
+        )
+    ]
     elsewhere, inside = 0, set()
     for kind, start, where, number in runtime:
         if kind not in ("launch", "copy"):
@@ -191,7 +198,7 @@ def graphs(runtime: list[Any], gpu: list[Any]) -> dict[str, Any]:
         microseconds[category] = microseconds.get(category, 0.0) + duration
     return {
         "launches": sum(kind == "launch" for kind, *_ in runtime),
-        "windows": sorted((begin, end, launches, launches + copies) for begin, end, _, launches, copies in windows),
+        "windows": sorted((begin, end, launches, launches + copies) for begin, end, _, launches, copies, _ in windows),
         "launchesInWindows": sum(window[3] for window in windows),
         "nodesInWindows": sum(window[3] + window[4] for window in windows),
         "nodesElsewhere": elsewhere,

@@ -81,7 +81,7 @@ def test_a_real_capture_is_cut_out_of_what_lies_around_it(tmp_path: Path) -> Non
     (window,) = whole["windows"]
     with path.open("rb") as stream, (tmp_path / "a.json.gz").open("wb") as sink, Packer(sink) as packer:
         begin, end = window["beginMicroseconds"], window["endMicroseconds"]
-        split_trace(stream, [Piece(begin, end, tuple(window["thread"]), packer, {"tag": "x"})])
+        split_trace(stream, [Piece(0, begin, end, tuple(window["thread"]), packer, {"tag": "x"})])
     found = index_trace((tmp_path / "a.json.gz").read_bytes())
     assert (found["error"], found["launches"], found["launchesInWindows"]) == (None, 421, 421)
     for name in ("operators", "gemms", "sequenceSha256"):

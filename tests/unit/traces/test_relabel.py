@@ -201,6 +201,80 @@ def test_what_cannot_be_named_is_refused(tmp_path: Path, what: str, why: str) ->
     assert all(why in text for text in plan.refused.values())
 
 
+def test_more_windows_than_are_written_at_once_have_identities_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shapetrace_traces.foreign.relabel.MAX_OPEN_FILES", 3)
+    path = kineto.write_combined(tmp_path / "in", graphs(SIZES, layers=1))
+    _, written = copy(path, tmp_path / "out")
+    assert len({load(tmp_path / "out" / item.copy.target)["trace_id"] for item in written}) == 8
+    report = look(tmp_path / "out")
+    assert (report.verdict, report.reasons) == (Standing.COMPLETE, ())
+
+
+def test_windows_beyond_what_is_read_are_refused_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapetrace_traces.index.MAX_SPLIT_WINDOWS", 5)
+    path = kineto.write_combined(tmp_path / "in", graphs(SIZES))
+    report = look(path)
+    assert (report.verdict, len(report.findings)) == (Standing.PARTIAL, 5)
+    expected = {path.name: "is too large to judge: of its 8 stream captures 3 were left out"}
+    plan = make_plan(report, "tag")
+    assert (dict(plan.refused), len(plan.copies)) == (expected, 5)
+
+
+@pytest.mark.parametrize("gone", range(4))
+@pytest.mark.parametrize("mark", ["Begin", "End"])
+def test_a_window_without_its_begin_or_end_costs_no_other(tmp_path: Path, gone: int, mark: str) -> None:
+    path = kineto.write_combined(tmp_path / "in", graphs((1, 2, 4, 8)))
+    value = load(path)
+    marks = [event for event in value["traceEvents"] if event["name"] == f"hipStream{mark}Capture"]
+    value["traceEvents"].remove(marks[gone])
+    kineto.write(path, json.dumps(value).encode())
+    report = look(path)
+    assert report.verdict is Standing.PARTIAL
+    assert "1 begins or ends of a stream capture have no partner" in report.reasons[0]
+    plan = make_plan(report, "tag")
+    assert list(plan.refused) == [path.name]
+    assert sorted(item.shape.size for item in plan.copies) == sorted({8, 4, 2, 1} - {(8, 4, 2, 1)[gone]})
+
+
+def test_a_combined_file_of_two_captures_keeps_the_whole_one(tmp_path: Path) -> None:
+    path = kineto.write_combined(tmp_path / "in", graphs((2, 4)))
+    value = load(path)
+    last = [event for event in value["traceEvents"] if event["name"] == "hipStreamEndCapture"][-1]
+    value["traceEvents"].remove(last)
+    kineto.write(path, json.dumps(value).encode())
+    plan = make_plan(look(path), "tag")
+    assert [item.shape.size for item in plan.copies] == [4]
+
+
+@pytest.mark.parametrize("where", ["metadata", "distributedInfo"])
+def test_a_rank_that_no_key_can_hold_is_refused(tmp_path: Path, where: str) -> None:
+    kineto.write_tagged(tmp_path, graphs((1, 2)))
+    path = tmp_path / "DecodeCudaGraphRunner_bs_2_rank0.json.gz"
+    value = load(path)
+    if where == "metadata":
+        value["shapetrace"] = {"v": 1, "tag": "DecodeCudaGraphRunner__bs_2", "rank": 10**9, "stage": "capture"}
+    else:
+        value["distributedInfo"]["rank"] = 10**12
+    kineto.write(path, json.dumps(value).encode())
+    plan = make_plan(look(tmp_path), "tag")
+    assert "is outside 0..99999" in plan.refused[path.name]
+    assert len(plan.copies) == 1
+
+
+@pytest.mark.timeout(20)
+def test_a_source_that_became_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    kineto.write_tagged(tmp_path / "in", graphs((1, 2)))
+    plan = make_plan(look(tmp_path / "in"), "tag")
+    path = tmp_path / "in/DecodeCudaGraphRunner_bs_2_rank0.json.gz"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="it is a named pipe"):
+        relabel(tmp_path / "in", plan, tmp_path / "out", lambda count: None)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["in"]
+
+
 # ---- properties
 
 

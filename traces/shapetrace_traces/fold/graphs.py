@@ -46,7 +46,7 @@ def kind_of(name: str) -> int | None:
 
 @dataclass
 class Window:
-    """A stream capture, from its begin to its end on one thread; captures inside one another count as one."""
+    """A stream capture, from its begin to its end on one thread; captures inside a whole one count as one."""
 
     scope: Scope
     launches: int = 0
@@ -186,18 +186,22 @@ class Graphs:
 
     def _paired(self) -> Captures:
         opened: dict[Thread, list[float]] = {}
+        closed: dict[Thread, list[tuple[float, float]]] = {}
         found = Captures()
         for start, _, is_begin, thread in sorted(self._marks, key=lambda mark: mark[:2]):
-            begins = opened.setdefault(thread, [])
+            begins, spans = opened.setdefault(thread, []), closed.setdefault(thread, [])
             if is_begin:
                 begins.append(start)
             elif not begins:
                 found.unpaired += 1
             else:
                 begin = begins.pop()
-                if not begins:
-                    found.windows.append(Window(Scope(begin, start, thread)))
+                # those inside it; not those inside a begin that never ends, which are whole captures
+                while spans and spans[-1][0] >= begin:
+                    spans.pop()
+                spans.append((begin, start))
         found.unpaired += sum(len(begins) for begins in opened.values())
+        found.windows = [Window(Scope(*span, thread)) for thread, spans in closed.items() for span in spans]
         found.windows.sort(key=lambda window: (window.scope.begin, window.scope.end))
         return found
 

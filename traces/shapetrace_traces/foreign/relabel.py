@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from shapetrace_traces.foreign.plan import Copy, Plan
 from shapetrace_traces.foreign.rewrite import Packer, Piece, copy_trace, split_trace
+from shapetrace_traces.regular import open_regular
 
 MAX_OPEN_FILES = 256
 """Windows that are written in one reading; processes may often open no more than 1024 files."""
@@ -58,7 +59,7 @@ def relabel(base: Path, plan: Plan, out: Path, step: Callable[[int], object]) ->
         written: list[Written] = []
         for path, copies in sorted(by_file.items()):
             for first in range(0, len(copies), MAX_OPEN_FILES):
-                with (base / path).open("rb") as source:
+                with open_regular(base / path) as source:
                     written += _write(source, copies[first : first + MAX_OPEN_FILES], part)
             step((base / path).stat().st_size)
         part.replace(out)  # an empty folder of this name gives way
@@ -85,9 +86,12 @@ def _write(source: BinaryIO, copies: list[Copy], part: Path) -> list[Written]:
 
 
 def _piece(copy: Copy, packer: Packer) -> Piece:
-    window = copy.finding.capture.index
+    capture = copy.finding.capture
+    window, number = capture.index, capture.window
+    assert number is not None  # it is one of a combined file
     process, thread = window["thread"]
     return Piece(
+        number=number,
         begin=window["beginMicroseconds"],
         end=window["endMicroseconds"],
         thread=(process, thread),

@@ -89,6 +89,8 @@ def copy_trace(source: BinaryIO, packer: Packer, metadata: Mapping[str, Any] | N
 class Piece:
     """One window of a combined file, and where it goes."""
 
+    number: int
+    """Of the window in its file."""
     begin: float
     end: float
     thread: tuple[Any, Any]
@@ -167,10 +169,12 @@ class _Splitter:
 
     def end(self, top: Mapping[str, Any]) -> None:
         """What stands beside the events, in every piece."""
-        for place, piece in enumerate(self._pieces):
+        for piece in self._pieces:
             beside = dict(top)
             if isinstance(top.get("trace_id"), str):
-                beside["trace_id"] = hashlib.sha256(f"{top['trace_id']} {place}".encode()).hexdigest()[:32].upper()
+                beside["trace_id"] = (
+                    hashlib.sha256(f"{top['trace_id']} {piece.number}".encode()).hexdigest()[:32].upper()
+                )
             piece.packer.write(b"\n]")
             for key, value in beside.items():
                 piece.packer.write(b",\n%s: %s" % (json.dumps(key).encode(), json.dumps(value).encode()))
