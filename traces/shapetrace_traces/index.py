@@ -120,8 +120,8 @@ def _index(walk: Walk, fold: Fold, by_window: bool) -> dict[str, Any]:
     if walk.events:
         index["stacksShare"] = round(fold.categories.get(STACK_CATEGORY, 0) / walk.events, 4)
     index["metadata"] = _metadata(walk.top.get("shapetrace"))
-    index.update(describe_tracer(walk.top))
     index["gpuMicroseconds"] = fold.gpu_microseconds
+    index.update(describe_tracer(walk.top, fold.runtime_calls, has_activities=bool(index["gpuMicroseconds"])))
     index["lenient"] = walk.is_lenient
     own = index["metadata"].get("tag") if index["metadata"] else None
     scope = fold.spans.scope(own) if isinstance(own, str) else None

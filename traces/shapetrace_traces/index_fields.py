@@ -112,9 +112,10 @@ FIELDS: dict[str, Field] = {
         "µs", f"`dur` of {_GPU}", "sum by category, a float; overlapping activities count twice", "empty without any"
     ),
     "device": Field(
-        "`rocm`, `cuda`, `cpu`",
-        "`roctracer_version`, `hip_*_version`; `cupti_version`, `cuda_*_version`, `deviceProperties`",
-        "whose tracer wrote it",
+        "`rocm`, `cuda`, `unknown`, `cpu`",
+        "`roctracer_version`, `hip_*_version`; `cupti_version`, `cuda_*_version`; else names of runtime calls "
+        "(`hip...`, `cu...`), else words of `deviceProperties[].name`",
+        "whose tracer wrote it; `unknown` where there are GPUs, or activities of theirs, and none of these tells whose",
         "None with `error`",
     ),
     "gpus": Field("devices", "`deviceProperties[].name`", "by name; some drivers tell none", "empty"),

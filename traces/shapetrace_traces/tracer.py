@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from shapetrace_traces.fold.values import bounded
@@ -20,18 +20,22 @@ TOP_LEVEL_KEYS = frozenset(
     | {*ROCM_VERSIONS, *CUDA_VERSIONS, *FLAGS}
 )
 """Keys beside ``traceEvents`` that are kept while reading."""
+_AMD = {"amd", "radeon", "instinct"}
+_NVIDIA = {"nvidia", "tesla", "geforce", "quadro"}
 MAX_GPU_NAMES = 16
 _LARGEST = 2**63
 
 
-def describe_tracer(top: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the index that come from beside the events."""
+def describe_tracer(
+    top: Mapping[str, Any], calls: Iterable[str] = (), *, has_activities: bool = False
+) -> dict[str, Any]:
+    """The fields of the index that come from beside the events. ``calls`` are names of runtime calls in them."""
     identity = top.get("trace_id")
     base = top.get("baseTimeNanoseconds")
     keys = ("schemaVersion", *ROCM_VERSIONS, *CUDA_VERSIONS)
     versions = {key: value for key in keys if _is_small(value := top.get(key))}
     return {
-        "device": _device(top),
+        "device": _device(top, calls, has_activities),
         "gpus": _gpus(top.get("deviceProperties")),
         "versions": {key: bounded(value) if isinstance(value, str) else value for key, value in versions.items()},
         "flags": [key for key in FLAGS if top.get(key) in (1, True)],
@@ -41,13 +45,20 @@ def describe_tracer(top: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _device(top: Mapping[str, Any]) -> str:
-    """``rocm`` or ``cuda`` where a GPU tracer wrote its version or there is a GPU, else ``cpu``."""
+def _device(top: Mapping[str, Any], calls: Collection[str], has_activities: bool) -> str:
+    """Whose tracer wrote its version, else whose runtime was called, else whose names the GPUs have."""
     if any(key in top for key in ROCM_VERSIONS):
         return "rocm"
-    if any(key in top for key in CUDA_VERSIONS) or top.get("deviceProperties"):
+    if any(key in top for key in CUDA_VERSIONS):
         return "cuda"
-    return "cpu"
+    is_hip, is_cuda = (any(name.startswith(prefix) for name in calls) for prefix in ("hip", "cu"))
+    if is_hip != is_cuda:
+        return "rocm" if is_hip else "cuda"
+    gpus = _gpus(top.get("deviceProperties"))
+    words = {word for name in gpus for word in name.lower().split()}
+    if bool(words & _AMD) != bool(words & _NVIDIA):
+        return "rocm" if words & _AMD else "cuda"
+    return "unknown" if gpus or has_activities else "cpu"
 
 
 def _gpus(value: Any) -> dict[str, int]:

@@ -173,7 +173,26 @@ def test_control_characters_that_kineto_has_written_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("top", "device"),
-    [({"roctracer_version": 4.1}, "rocm"), ({"cupti_version": 24}, "cuda"), ({"deviceProperties": []}, "cpu")],
+    [
+        ({"roctracer_version": 4.1}, "rocm"),
+        ({"cupti_version": 24}, "cuda"),
+        ({"deviceProperties": []}, "cpu"),
+        ({"deviceProperties": [{"name": "AMD Radeon Graphics"}]}, "rocm"),
+        ({"deviceProperties": [{"name": "NVIDIA A100-PG509-200"}]}, "cuda"),
+        ({"deviceProperties": [{"name": ""}]}, "unknown"),
+        ({"deviceProperties": [{"name": "NVIDIA A100"}, {"name": "AMD Instinct MI300X"}]}, "unknown"),
+    ],
 )
 def test_the_device_is_what_the_tracer_wrote(top: dict[str, Any], device: str) -> None:
     assert index_trace(chrome([], **top))["device"] == device
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [("hipLaunchKernel", "rocm"), ("cudaLaunchKernel", "cuda"), ("cuLaunchKernel", "cuda"), ("launch", "unknown")],
+)
+def test_the_device_is_that_of_the_runtime_where_no_version_tells(name: str, device: str) -> None:
+    call = {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": 1, "tid": 1, "ts": 1.0, "dur": 1.0}
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 2.0, "dur": 1.0}
+    assert index_trace(chrome([call, kernel]))["device"] == device
+    assert index_trace(chrome([kernel]))["device"] == "unknown"

@@ -178,3 +178,9 @@ def test_memory_does_not_grow_with_the_trace() -> None:
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 12_000_000
+
+
+def test_the_device_of_an_older_tracer_is_that_of_its_runtime(indexed: Any) -> None:
+    assert indexed("hta/amd_trace/mi250_minitoy_train_ROCm6_2_kineto.json.gz")["device"] == "rocm"
+    assert indexed("hta/execution_trace/benchmark_simple_add_trace.json.gz")["device"] == "cuda"
+    assert indexed("hta/cpu_only/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz")["device"] == "cpu"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from shapetrace_traces.fold.calls import Calls
@@ -81,6 +81,11 @@ class Fold:
         """Category -> events."""
         counts = {name: count for name, (count, _, _) in self._table.items()} | {STACK_CATEGORY: self._frames}
         return {name: count for name, count in sorted(counts.items()) if count}
+
+    @property
+    def runtime_calls(self) -> Collection[str]:
+        """Names of runtime calls, the first thousand."""
+        return self._kinds.keys()
 
     @property
     def gpu_microseconds(self) -> dict[str, float]:
