@@ -27,7 +27,7 @@ _LARGEST = 2**63
 
 
 def describe_tracer(
-    top: Mapping[str, Any], calls: Iterable[str] = (), *, has_activities: bool = False
+    top: Mapping[str, Any], calls: Collection[str] = (), *, has_activities: bool = False
 ) -> dict[str, Any]:
     """The fields of the index that come from beside the events. ``calls`` are names of runtime calls in them."""
     identity = top.get("trace_id")
