@@ -211,3 +211,37 @@ def test_operators_of_the_stand_in_engine_mark_nothing_of_another(engine: str) -
 )
 def test_a_model_of_the_user_s_has_no_markers(engine: str, arguments: list[str], table: str) -> None:
     assert table_name(engine, arguments) == table
+
+
+FOUR = [{"attention": attention, "lora": lora} for attention in ("dense", "sparse") for lora in ("lora", "nolora")]
+
+
+@pytest.mark.parametrize("order", [order for order in itertools.permutations(range(4)) if order != (0, 1, 2, 3)])
+def test_labels_of_one_size_in_any_other_order_are_contradicted(order: tuple[int, ...]) -> None:
+    """Also where they changed places in both axes at once."""
+    entries = [entry(size, variants, variants) for size in (1, 2, 8) for variants in FOUR]
+    entries += [entry(4, FOUR[place], FOUR[held]) for place, held in enumerate(order)]
+    found = judged(entries, engine="sglang")
+    for place, held in enumerate(order):
+        verdict = found[f"0 {Shape(Runner('DecodeRunner'), 'bs', 4, FOUR[place]).tag}"]
+        wrong = {axis for axis in FOUR[place] if FOUR[place][axis] != FOUR[held][axis]}
+        assert {axis for axis, word in verdict.variants.items() if word == "contradicted"} == wrong
+        for axis in wrong:
+            assert any(text.startswith(f"{axis} {FOUR[held][axis]} (") for text in verdict.holds)
+    others = [item for item in found.values() if item.trace.size != 4]
+    assert {word for item in others for word in item.variants.values()} == {"distinct"}
+
+
+@given(st.sets(st.integers(1, 64), min_size=2, max_size=6), st.integers(0, 64), st.booleans())
+def test_a_variant_that_is_another_one_at_small_sizes_is_not_contradicted(
+    sizes: set[int], limit: int, is_split: bool
+) -> None:
+    """Sparse attention that reads all of a short sequence; or each size captured with one of the values only."""
+    entries = []
+    for size in sorted(sizes):
+        for variants in FOUR:
+            if is_split and (variants["attention"] == "dense") != (size <= limit):
+                continue
+            really = {**variants, "attention": "dense" if size <= limit else variants["attention"]}
+            entries.append(entry(size, variants, really))
+    assert "contradicted" not in words(judged(entries, engine="sglang"))

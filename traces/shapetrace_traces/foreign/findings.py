@@ -10,6 +10,7 @@ from shapetrace_contract.tag import Shape, TagError
 
 from shapetrace_traces.foreign.captures import Capture
 from shapetrace_traces.foreign.claims import Other, fit_sizes, other_claims
+from shapetrace_traces.foreign.exchange import Moved, sort_out
 from shapetrace_traces.foreign.names import NO_RUNNER, Layout
 from shapetrace_traces.foreign.sizes import ROWS, as_trace, claim_of, is_by_tokens, measured_labels
 from shapetrace_traces.foreign.slip import Slip, find_slip
@@ -17,9 +18,8 @@ from shapetrace_traces.foreign.turns import UNNAMED, Turn, name_turns
 from shapetrace_traces.judge.evidence import Trace
 from shapetrace_traces.judge.fit import Fit
 from shapetrace_traces.judge.identity import find_duplicates, find_mismatch
-from shapetrace_traces.judge.markers import MarkerTable
 from shapetrace_traces.judge.size import build_series
-from shapetrace_traces.judge.variants import VariantFit, judge_variants
+from shapetrace_traces.judge.variants import VariantFit
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def judge_captures(captures: Sequence[Capture], width: int = 1) -> list[Finding]
     labels = {key: shape for key, (shape, _) in (claims | measured).items()}
     traces = {capture.key: as_trace(capture, labels[capture.key]) for capture in captures if capture.key in labels}
     sizes = fit_sizes(list(traces.values()))
-    variants = judge_variants(list(traces.values()), MarkerTable())
+    moved, variants = sort_out(list(traces.values()), sizes)
     others = other_claims(captures, traces)
     duplicates = find_duplicates(list(traces.values()))
     slips = _slips(captures, traces)
@@ -69,6 +69,8 @@ def judge_captures(captures: Sequence[Capture], width: int = 1) -> list[Finding]
             found.append(Finding(capture, None, "", None, "unproven", {}, rank, (text,), ()))
             continue
         judged = _Judged(label, sizes[capture.key], variants.get(capture.key, {}))
+        if capture.key in moved:
+            judged.move(moved[capture.key])
         if capture.key in slips:
             judged.slip(slips[capture.key], capture.key, turns[capture.key])
         origin = source or measured[capture.key][1]
@@ -103,6 +105,15 @@ class _Judged:
                 self.values[axis] = fit.holds
                 self.support[axis] = "distinct"
                 self.wrong.append(f"holds {axis} {fit.holds} ({fit.evidence})")
+
+    def move(self, moved: Moved) -> None:
+        """Its size is wrong, so that its name is no witness of its variants."""
+        if moved.shape is None:
+            self.held, self.word = None, "unproven"
+        else:
+            self.values = dict(moved.shape.variants)
+        if moved.evidence:
+            self.wrong.append(moved.evidence)
 
     def slip(self, slip: Slip, key: str, turn: Turn) -> None:
         """The labels came from a cursor."""
@@ -244,11 +255,13 @@ def tell_apart(findings: Sequence[Finding]) -> dict[str, Shape]:
     """Key -> a shape of its own, for captures of one rank that hold the same shape and differ in their events.
 
     Those of a combined file, and vLLM's (whose names and spans leave variants out), get ``variant-<n>`` in the order in
-    which they were captured. Captures that nothing tells apart are left as they are: equal.
+    which they were captured. Captures that nothing tells apart are left as they are: equal. So are those with a shape
+    in their names: what a name says or leaves out is not made up.
     """
     groups: dict[tuple[int | None, str], list[Finding]] = defaultdict(list)
     for item in findings:
-        if item.shape is not None and not item.duplicates:
+        is_named = item.capture.window is None and item.capture.name.shape is not None
+        if item.shape is not None and not item.duplicates and not is_named:
             groups[item.rank, item.shape.tag].append(item)
     found: dict[str, Shape] = {}
     for group in groups.values():

@@ -61,7 +61,7 @@ def _missing(item: Finding, shapes: Mapping[tuple[int, str], int]) -> str:
         return f"is the same recording as {item.duplicates[0]}"
     if item.shape is None:
         last = item.wrong or item.evidence
-        return f"which size it holds is not known: {last[0]}"
+        return f"what it holds is not known: {last[-1]}"
     if cut := cut_text(item.capture.left_out):
         return cut
     if item.capture.unpaired:

@@ -32,6 +32,8 @@ def judge_variants(traces: Sequence[Trace], table: MarkerTable) -> dict[str, dic
         by_sequence = _by_sequence(axis, of_axis)
         for trace in of_axis:
             found[trace.key][axis] = _by_marker(axis, trace, table) or by_sequence[trace.key]
+    for key, fits in _permuted(traces, found).items():
+        found[key].update(fits)
     return found
 
 
@@ -151,3 +153,39 @@ def _traded(axis: str, positions: Sequence[Sequence[Trace]], found: Mapping[str,
                     )
                     changed[trace.key] = VariantFit("contradicted", text, other.shape.variants[axis])
     return changed
+
+
+def _permuted(
+    traces: Sequence[Trace], found: Mapping[str, Mapping[str, VariantFit]]
+) -> dict[str, dict[str, VariantFit]]:
+    """Traces of one size whose labels changed places in several axes at once, so that no two of one axis traded.
+
+    Each has the operators that another's whole label usually has, at most positions of the runner; and all of them
+    together are labelled with what they hold, in another order. Where two hold the same (sparse attention that is dense
+    at small sizes) nothing is contradicted.
+    """
+    changed: dict[str, dict[str, VariantFit]] = {}
+    for of_runner in _grouped(traces, lambda trace: (str(trace.shape.runner), trace.shape.unit, trace.stage)):
+        users: dict[str | None, Counter[tuple[tuple[str, str], ...]]] = defaultdict(Counter)
+        for trace in of_runner:
+            users[trace.sequence][trace.variants] += 1
+        for position in _grouped(of_runner, lambda trace: (trace.rank, trace.size, trace.epoch)):
+            words = {fit.word for trace in position for fit in found[trace.key].values()}
+            held = {trace.key: _usual(users[trace.sequence]) for trace in position if trace.sequence is not None}
+            if "proven" in words or len(held) < len(position):
+                continue
+            if sorted(map(repr, held.values())) != sorted(repr(trace.variants) for trace in position):
+                continue
+            for trace in position:
+                values = dict(held[trace.key] or ())
+                axes = [axis for axis, value in trace.variants if values.get(axis, value) != value]
+                text = f"the operators of {', '.join(f'{axis} {value}' for axis, value in values.items())} elsewhere"
+                if any(found[trace.key][axis].holds != values[axis] for axis in axes):
+                    changed[trace.key] = {axis: VariantFit("contradicted", text, values[axis]) for axis in axes}
+    return changed
+
+
+def _usual(users: Counter[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...] | None:
+    """Whose operators they are at most positions; None where two have them as often."""
+    (values, most), *others = users.most_common(2)
+    return None if others and others[0][1] == most else values
