@@ -78,7 +78,14 @@ def fetch(
             for item in unknown.values():  # nothing counts as fetched because nobody said otherwise
                 _count(result, Outcome(item, "faulty", "not fetched"))
         if not result.faults:
-            write_whole(folder / keys.MANIFEST, body)
+            try:
+                write_whole(folder / keys.MANIFEST, body)
+            except OSError as error:
+                place = error.filename or folder / keys.MANIFEST
+                raise CliError(
+                    f"the manifest could not be written ({place}: {error.strerror or error}); what it lists is there",
+                    "The same command goes on where it was.",
+                ) from None
     return result
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -66,7 +68,13 @@ def _read(base: Path, paths: Sequence[str], parallel: int) -> Iterator[File]:
     # spawned: a forked child would have the lock of a bar that is being drawn, and not the thread that draws it
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(parallel, len(paths)), mp_context=context) as pool:
-        yield from pool.map(partial(read_file, base), paths)
+        try:
+            yield from pool.map(partial(read_file, base), paths)
+        except BrokenProcessPool:
+            raise CliError(
+                f"a process that read files of {base} was ended from outside, for want of memory perhaps",
+                "--parallel 1 needs less of it.",
+            ) from None
 
 
 def _size(path: Path) -> int:
@@ -108,6 +116,8 @@ def write_copies(
             return plan, relabel(base, plan, out, reporter.step)
         except (RelabelError, UnreadableTraceError) as error:
             raise CliError(f"nothing was written: {error}") from None
+        except OSError as error:
+            raise CliError(f"nothing was written: {_os_text(error, out)}", _os_hint(error, out)) from None
 
 
 def refuse_target(place: Path, out: Path) -> None:
@@ -116,6 +126,23 @@ def refuse_target(place: Path, out: Path) -> None:
         check_target(base_of(place), out)
     except RelabelError as error:
         raise UsageError(f"nothing was written: {error}", "Name a new folder outside of what is read.") from None
+    except OSError as error:
+        raise UsageError(f"nothing was written: {_os_text(error, out)}") from None
+
+
+def _os_text(error: OSError, place: Path) -> str:
+    return f"{error.filename or place}: {error.strerror or error}"
+
+
+def _os_hint(error: OSError, out: Path) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"Copies take about as much room as the traces; name a folder that has it instead of {out}."
+    return ""
+
+
+def there_are(written: Sequence[Written], out: Path) -> str:
+    """What stands at the end."""
+    return f"{len(written)} {'trace is' if len(written) == 1 else 'traces are'} in {plain(out)}"
 
 
 def report_table(report: Report) -> list[tuple[str, ...]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from shapetrace_contract import keys
 from shapetrace_contract.tag import Shape, TagError
+from shapetrace_traces.reader.errors import json_fault
 
 from shapetrace_cli.errors import CliError
 from shapetrace_cli.text import plain
@@ -105,7 +106,7 @@ def read_listing(body: bytes) -> Listing:
         return _listing(value)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ManifestError(
-            f"the manifest cannot be used: {plain(error, 300)}",
+            f"the manifest cannot be used: {plain(json_fault(error), 300)}",
             "It was damaged, or made by something else; nothing that it lists was fetched.",
         ) from None
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from shapetrace_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CliError, UsageError
+from shapetrace_cli.output import printing
 from shapetrace_cli.text import plain
 from shapetrace_cli.trace_commands import index_command, relabel_command
 
@@ -160,12 +161,14 @@ def _fetch(source: str, folder: Path, **options: Any) -> None:
         quiet=options["quiet"],
         stderr=sys.stderr,
     )
-    if options["output"] == "json":
-        faults = [{"key": item.wanted.key, "message": item.message} for item in result.faults]
-        click.echo(json.dumps({**table.as_json(result.listing), "folder": str(folder), "faults": faults}, indent=2))
-    elif options["output"] == "table":
-        table.print_table(result.listing, sys.stdout)
-    for line in fetch.ending(result, folder):
+    ending = fetch.ending(result, folder)
+    with printing(ending[-1]):
+        if options["output"] == "json":
+            faults = [{"key": item.wanted.key, "message": item.message} for item in result.faults]
+            click.echo(json.dumps({**table.as_json(result.listing), "folder": str(folder), "faults": faults}, indent=2))
+        elif options["output"] == "table":
+            table.print_table(result.listing, sys.stdout)
+    for line in ending:
         click.echo(plain(line), err=True)
     if result.faults or not result.listing.traces:
         sys.exit(EXIT_FAILED)
@@ -188,10 +191,11 @@ def _show(source: str, **options: Any) -> None:
     from shapetrace_cli.source import read_manifest
 
     _, listing = read_manifest(_open(source, options), options["sha256"])
-    if options["output"] == "json":
-        click.echo(json.dumps(table.as_json(listing), indent=2))
-    elif options["output"] == "table":
-        table.print_table(listing, sys.stdout)
+    with printing():
+        if options["output"] == "json":
+            click.echo(json.dumps(table.as_json(listing), indent=2))
+        elif options["output"] == "table":
+            table.print_table(listing, sys.stdout)
 
 
 @cli.command(
@@ -225,11 +229,12 @@ def _verify(source: str, **options: Any) -> None:
         quiet=options["quiet"],
         stderr=sys.stderr,
     )
-    if options["output"] == "json":
-        click.echo(json.dumps(result.to_json(), indent=2))
-    elif options["output"] == "table":
-        for line in verify.lines(result):
-            click.echo(line)
+    with printing():
+        if options["output"] == "json":
+            click.echo(json.dumps(result.to_json(), indent=2))
+        elif options["output"] == "table":
+            for line in verify.lines(result):
+                click.echo(line)
     if not result.is_right:
         sys.exit(EXIT_FAILED)
 
@@ -256,7 +261,8 @@ def _watch(name: str, timeout_seconds: float, quiet: bool, **options: str) -> No
 
     cluster = Cluster(ClusterOptions(options["kubeconfig"], options["context"], options["namespace"]))
     end = watch.watch(cluster, name, RanksView(sys.stderr, quiet=quiet), timeout_seconds=timeout_seconds)
-    click.echo(f"{plain(name)}  {end.summary}")
+    with printing():
+        click.echo(f"{plain(name)}  {end.summary}")
     if not end.succeeded:
         sys.exit(EXIT_FAILED)
 
@@ -298,10 +304,11 @@ def _run_local(file: Path, out: Path, **options: Any) -> None:
         stderr=sys.stderr,
         environment=os.environ,
     )
-    if result.listing is not None and options["output"] == "json":
-        click.echo(json.dumps({**table.as_json(result.listing), "folder": str(out)}, indent=2))
-    elif result.listing is not None and options["output"] == "table":
-        table.print_table(result.listing, sys.stdout)
+    with printing(f"What the run left is in {plain(out)}."):
+        if result.listing is not None and options["output"] == "json":
+            click.echo(json.dumps({**table.as_json(result.listing), "folder": str(out)}, indent=2))
+        elif result.listing is not None and options["output"] == "table":
+            table.print_table(result.listing, sys.stdout)
     nothing = result.listing is not None and not result.listing.traces
     if result.cause or nothing:
         words = ["nothing was captured" if nothing else "", plain(result.cause)]
@@ -350,6 +357,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         os._exit(EXIT_INTERRUPTED)  # threads that wait for a store would hold up an ordinary end
     except BrokenPipeError:  # `shapetrace show ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except MemoryError:
+        if os.environ.get("SHAPETRACE_DEBUG"):
+            raise
+        click.echo("error: there is not enough memory", err=True)
         sys.exit(EXIT_FAILED)
     except OSError as error:
         if os.environ.get("SHAPETRACE_DEBUG"):

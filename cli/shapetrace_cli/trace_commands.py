@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from shapetrace_cli.errors import EXIT_FAILED
+from shapetrace_cli.output import printing
 from shapetrace_cli.text import plain
 
 _OUTPUT = click.option(
@@ -58,12 +59,13 @@ def index_command(place: Path, width: int, parallel: int | None, quiet: bool, ou
     from shapetrace_cli import foreign
 
     report = foreign.look(place, width=width, parallel=parallel or foreign.processes(), quiet=quiet, stderr=sys.stderr)
-    if output == "json":
-        click.echo(json.dumps(report.to_json(), indent=2))
-    elif output == "table":
-        _print_aligned(foreign.report_table(report))
-        for line in foreign.report_lines(report):
-            click.echo(line)
+    with printing():
+        if output == "json":
+            click.echo(json.dumps(report.to_json(), indent=2))
+        elif output == "table":
+            _print_aligned(foreign.report_table(report))
+            for line in foreign.report_lines(report):
+                click.echo(line)
     if not report.verdict.is_good:
         sys.exit(EXIT_FAILED)
 
@@ -113,12 +115,14 @@ def relabel_command(
     plan, written = foreign.write_copies(
         place, out, report, names=names, skip=skip_unsure, quiet=quiet, stderr=sys.stderr
     )
-    if output == "json":
-        click.echo(json.dumps(foreign.copies_json(plan, written), indent=2))
-    elif output == "table":
-        _print_aligned(foreign.copies_table(written))
+    there = foreign.there_are(written, out)
+    with printing(there):
+        if output == "json":
+            click.echo(json.dumps(foreign.copies_json(plan, written), indent=2))
+        elif output == "table":
+            _print_aligned(foreign.copies_table(written))
     for key, why in plan.refused.items():
         click.echo(plain(f"{key}: {why}", 400), err=True)
-    click.echo(f"{len(written)} traces are in {plain(out)}", err=True)
+    click.echo(there, err=True)
     if plan.refused:
         sys.exit(EXIT_FAILED)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +174,80 @@ def test_a_folder_that_cannot_be_listed_is_wrong_usage(tmp_path: Path, monkeypat
     monkeypatch.setattr("shapetrace_cli.foreign.list_files", refused)
     assert run("index", tmp_path) == 2
     assert f"{tmp_path / 'below'} cannot be listed: Permission denied" in capsys.readouterr().err
+
+
+def full(monkeypatch: Any) -> None:
+    """Standard output on a full disk."""
+
+    def write(text: Any = None, **more: Any) -> None:
+        if not more.get("err"):
+            raise OSError(28, "No space left on device")
+        sys.stderr.write(f"{text}\n")
+
+    monkeypatch.setattr("click.echo", write)
+
+
+def test_copies_that_could_not_be_told_are_there_and_that_is_said(
+    mislabelled: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    out = mislabelled.parent / "right"
+    full(monkeypatch)
+    assert run("relabel", mislabelled, out) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "error: standard output could not be written: No space left on device",
+        f"8 traces are in {out}",
+    ]
+    assert len(files(out)) == 8
+    assert run("index", out) == 1
+    assert "standard output could not be written: No space left on device" in capsys.readouterr().err
+
+
+@pytest.fixture
+def room() -> Iterator[None]:
+    """Files of this process may have 500 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_copies_that_find_no_room_are_not_there_and_the_place_is_named(
+    mislabelled: Path, tmp_path: Path, room: None, capsys: Any
+) -> None:
+    out = tmp_path / "new/deep/right"
+    assert run("relabel", mislabelled, out) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: nothing was written: {out}/traces/rank-00000/DecodeCudaGraphRunner__bs_")
+    assert first.endswith(".json.gz: File too large")
+    assert "as much room as the traces" in second
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph_capture_profile"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(mislabelled: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "file").write_text("")
+    assert run("relabel", mislabelled, tmp_path / "file/out") == 1
+    assert f"nothing was written: {tmp_path / 'file'}" in capsys.readouterr().err
+
+
+def test_a_number_with_too_many_digits_is_told_without_advice_on_python(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "DecodeCudaGraphRunner_bs_8_rank0.json"
+    path.write_text('{"traceEvents": [{"ph": "X", "ts": ' + "9" * 5000 + "}]}")
+    assert run("index", tmp_path) == 1
+    out = capsys.readouterr().out
+    assert "a number has too many digits" in out
+    assert "set_int_max_str_digits" not in out
+
+
+def test_a_reader_that_was_ended_from_outside_is_told(mislabelled: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr("shapetrace_cli.foreign._ALONE_BYTES", 0)
+
+    class Broken(ThreadPoolExecutor):
+        def __init__(self, workers: int, mp_context: Any) -> None:
+            super().__init__(workers)
+
+        def map(self, *_: Any, **__: Any) -> Any:
+            raise BrokenProcessPool
+
+    monkeypatch.setattr("shapetrace_cli.foreign.ProcessPoolExecutor", Broken)
+    assert run("index", mislabelled, "--parallel", "2") == 1
+    assert f"a process that read files of {mislabelled} was ended from outside" in capsys.readouterr().err

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from shapetrace_traces.foreign.plan import Copy, Plan
 from shapetrace_traces.foreign.rewrite import Packer, Piece, copy_trace, split_trace
@@ -49,37 +48,47 @@ def relabel(base: Path, plan: Plan, out: Path, step: Callable[[int], object]) ->
     :class:`RelabelError` where ``out`` cannot be used, OSError where something cannot be read or written.
     """
     check_target(base, out)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    made = [folder for folder in (out.parent, *out.parent.parents) if not folder.exists()]
     part = out.parent / f".{out.name}.shapetrace-part-{uuid.uuid4().hex[:8]}"
-    part.mkdir()
     try:
+        part.mkdir(parents=True)
         by_file: dict[str, list[Copy]] = defaultdict(list)
         for copy in plan.copies:
             by_file[copy.finding.capture.file].append(copy)
         written: list[Written] = []
         for path, copies in sorted(by_file.items()):
             for first in range(0, len(copies), MAX_OPEN_FILES):
-                with open_regular(base / path) as source:
-                    written += _write(source, copies[first : first + MAX_OPEN_FILES], part)
+                written += _write(base / path, copies[first : first + MAX_OPEN_FILES], part, out)
             step((base / path).stat().st_size)
         part.replace(out)  # an empty folder of this name gives way
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):  # somebody put something there, or it was never made
+                folder.rmdir()
+        if isinstance(error, OSError) and str(error.filename or "").startswith(str(part)):
+            raise OSError(error.errno, error.strerror, str(error.filename).replace(str(part), str(out), 1)) from None
         raise
     return sorted(written, key=lambda item: item.copy.target)
 
 
-def _write(source: BinaryIO, copies: list[Copy], part: Path) -> list[Written]:
+def _write(path: Path, copies: list[Copy], part: Path, out: Path) -> list[Written]:
     with contextlib.ExitStack() as stack:
+        source = stack.enter_context(open_regular(path))
         packers = []
         for copy in copies:
             place = part / copy.target
             place.parent.mkdir(parents=True, exist_ok=True)
-            packers.append(stack.enter_context(Packer(stack.enter_context(place.open("xb")))))
-        if copies[0].finding.capture.window is None:
-            copy_trace(source, packers[0], copies[0].metadata)
-        else:
-            split_trace(source, [_piece(copy, packer) for copy, packer in zip(copies, packers, strict=True)])
+            # unbuffered: what could not be written is not tried again when the file is closed
+            sink = stack.enter_context(place.open("xb", buffering=0))
+            packers.append(stack.enter_context(Packer(sink, str(out / copy.target))))
+        try:
+            if copies[0].finding.capture.window is None:
+                copy_trace(source, packers[0], copies[0].metadata)
+            else:
+                split_trace(source, [_piece(copy, packer) for copy, packer in zip(copies, packers, strict=True)])
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, error.filename or str(path)) from None
     return [
         Written(copy, packer.sha256.hexdigest(), packer.bytes) for copy, packer in zip(copies, packers, strict=True)
     ]

@@ -7,6 +7,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import FileIO
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
@@ -24,10 +25,10 @@ _STEADY_CATEGORIES = ("cpu_op",)
 
 
 class Packer:
-    """A gzip file that is written in pieces, and its hash."""
+    """A gzip file that is written in pieces, and its hash. An error of the sink's is that of ``name``."""
 
-    def __init__(self, sink: BinaryIO) -> None:
-        self._sink = sink
+    def __init__(self, sink: BinaryIO | FileIO, name: str = "") -> None:
+        self._sink, self._name = sink, name
         self._compressor = isal_zlib.compressobj(_LEVEL, wbits=_GZIP_WINDOW)
         self._pieces: list[bytes] = []
         self._held = 0
@@ -48,7 +49,12 @@ class Packer:
     def _store(self, packed: bytes) -> None:
         self.sha256.update(packed)
         self.bytes += len(packed)
-        self._sink.write(packed)
+        rest = memoryview(packed)
+        try:
+            while rest:  # without a buffer of its own a file may take less
+                rest = rest[self._sink.write(rest) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._name or None) from None
 
     def __enter__(self) -> Self:
         return self

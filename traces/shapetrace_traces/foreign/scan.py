@@ -15,8 +15,9 @@ from isal import isal_zlib
 
 from shapetrace_traces.foreign.names import claims_capture, is_trace_name
 from shapetrace_traces.index import index_stream
+from shapetrace_traces.reader.errors import json_fault
 from shapetrace_traces.reader.source import open_blocks
-from shapetrace_traces.regular import open_regular, read_regular, what_is
+from shapetrace_traces.regular import TooLongFileError, open_regular, read_regular, what_is
 
 MAX_FILES = 100_000
 MAX_DETAILS_BYTES = 1024 * 1024
@@ -166,8 +167,10 @@ def _details(place: Path) -> tuple[list[tuple[str, int]], str]:
         entries = json.loads(read_regular(place, MAX_DETAILS_BYTES))
     except OSError as error:
         return [], f"{error.strerror or error}"
-    except (ValueError, RecursionError) as error:
+    except TooLongFileError as error:
         return [], f"{error}"
+    except (ValueError, RecursionError) as error:
+        return [], f"not JSON: {json_fault(error)}"
     if not isinstance(entries, list):
         return [], "it is no list of files"
     found = []

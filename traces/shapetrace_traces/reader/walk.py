@@ -9,7 +9,7 @@ from typing import Any
 
 import simdjson
 
-from shapetrace_traces.reader.errors import UnreadableTraceError
+from shapetrace_traces.reader.errors import UnreadableTraceError, json_fault
 from shapetrace_traces.reader.text import Text, cuts
 
 EVENTS = "traceEvents"
@@ -163,8 +163,7 @@ class Walk:
             raise UnreadableTraceError("the JSON is nested too deep") from None
         except ValueError as error:
             where = f"between the bytes {self._text.offset - len(value)} and {self._text.offset}"
-            what = getattr(error, "msg", error)  # without a line and column of this piece of the text
-            raise UnreadableTraceError(f"not JSON: {what}, {where}, after {self.events} events") from None
+            raise UnreadableTraceError(f"not JSON: {json_fault(error)}, {where}, after {self.events} events") from None
         self.is_lenient = True
         return found
 
