@@ -17,7 +17,7 @@ from shapetrace_cli.errors import CliError, UsageError
 from shapetrace_cli.listing import MAX_MANIFEST_BYTES, Listing, safe_key
 from shapetrace_cli.report import Reporter
 from shapetrace_cli.source import Source, read_manifest, store_fault
-from shapetrace_cli.text import plain, size_text
+from shapetrace_cli.text import counted, plain, size_text
 
 _SIDE_OBJECT_BYTES = 128 * 1024 * 1024
 """An engine's log is at most 64 MiB; anything far beyond is none of ours."""
@@ -67,7 +67,7 @@ def fetch(
         total_bytes = sum(item.size_bytes or 0 for item in wanted)
         with Reporter(title, len(wanted), total_bytes, stderr, quiet=quiet) as reporter:
             if listing.traces:
-                reporter.begin(f"fetching {len(listing.traces)} traces, {size_text(total_bytes)}")
+                reporter.begin(f"fetching {counted(len(listing.traces), 'trace')}, {size_text(total_bytes)}", 0)
             unknown = {item.key: item for item in wanted}
             for outcome in downloader.run(wanted):
                 unknown.pop(outcome.wanted.key, None)

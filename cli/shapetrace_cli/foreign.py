@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -25,16 +27,27 @@ from shapetrace_traces.reader import UnreadableTraceError
 
 from shapetrace_cli.errors import CliError, UsageError
 from shapetrace_cli.report import Reporter
-from shapetrace_cli.text import plain, size_text
+from shapetrace_cli.text import counted, plain, size_text
 
 _ALONE_BYTES = 16 * 1024 * 1024
 """Of files: fewer are read before other processes have even started."""
-_TELL_BYTES = 8 * 1024 * 1024
-"""Where less is read a person does not wait."""
 MAX_REFUSALS = 20
 
 
-def look(place: Path, *, width: int, parallel: int, quiet: bool, stderr: IO[str]) -> Report:
+@dataclass(frozen=True)
+class Looked:
+    """A directory or a file that was read and judged."""
+
+    report: Report
+    index: Mapping[str, Any] | None
+    """Of one file: every field of docs/trace-index.md. None of a directory."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return self.report.to_json() | ({} if self.index is None else {"index": dict(self.index)})
+
+
+def look(place: Path, *, width: int, parallel: int, quiet: bool, stderr: IO[str]) -> Looked:
     """Read a directory, or one file, and judge it. :class:`UsageError` where it holds no trace at all."""
     try:
         paths = list_files(place)
@@ -48,17 +61,16 @@ def look(place: Path, *, width: int, parallel: int, quiet: bool, stderr: IO[str]
     total_bytes = sum(_size(base / path) for path in paths)
     files: list[File] = []
     with Reporter(place.name or str(place), len(paths), total_bytes, stderr, quiet=quiet) as reporter:
-        if total_bytes > _TELL_BYTES:
-            reporter.begin(f"reading {len(paths)} files, {size_text(total_bytes)}")
+        reporter.begin(f"reading {counted(len(paths), 'file')}, {size_text(total_bytes)}")
         for file in _read(base, paths, 1 if total_bytes < _ALONE_BYTES else parallel):
             files.append(file)
             reporter.step(file.bytes)
-    report = make_report(files, read_details(base, paths), own=own, width=width)
+        report = make_report(files, read_details(base, paths), own=own, width=width)
     if not (report.roles or report.damaged or report.lacking or own.manifest or own.fault):
         raise UsageError(
             f"{place} holds no trace", "Traces are Chrome JSON, plain or gzip, as torch's profiler writes."
         )
-    return report
+    return Looked(report, None if place.is_dir() else files[0].index)
 
 
 def _read(base: Path, paths: Sequence[str], parallel: int) -> Iterator[File]:
@@ -91,6 +103,14 @@ def processes() -> int:
     return min(8, os.cpu_count() or 1)
 
 
+class RefusedError(CliError):
+    """Nothing was written, for want of evidence."""
+
+    def __init__(self, plan: Plan, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.plan = plan
+
+
 def write_copies(
     place: Path, out: Path, report: Report, *, names: Names, skip: bool, quiet: bool, stderr: IO[str]
 ) -> tuple[Plan, list[Written]]:
@@ -100,8 +120,9 @@ def write_copies(
         for key, why in list(plan.refused.items())[:MAX_REFUSALS]:
             print(plain(f"{key}: {why}", 400), file=stderr)
         count = len(plan.refused)
-        raise CliError(
-            f"nothing was written: {count} of {count + len(plan.copies)} traces cannot be named",
+        raise RefusedError(
+            plan,
+            f"nothing was written: {count} of {counted(count + len(plan.copies), 'trace')} cannot be named",
             "--skip-unsure writes the others." if plan.copies else f"shapetrace index {place} says more.",
         )
     if not plan.copies:
@@ -110,8 +131,8 @@ def write_copies(
     sources = {copy.finding.capture.file for copy in plan.copies}
     total_bytes = sum(_size(base / path) for path in sources)
     with Reporter(out.name or str(out), len(sources), total_bytes, stderr, quiet=quiet) as reporter:
-        if total_bytes > _TELL_BYTES:
-            reporter.begin(f"writing {len(plan.copies)} traces from {len(sources)} files, {size_text(total_bytes)}")
+        what = f"{counted(len(plan.copies), 'trace')} from {counted(len(sources), 'file')}"
+        reporter.begin(f"writing {what}, {size_text(total_bytes)}")
         try:
             return plan, relabel(base, plan, out, reporter.step)
         except (RelabelError, UnreadableTraceError) as error:
@@ -142,7 +163,7 @@ def _os_hint(error: OSError, out: Path) -> str:
 
 def there_are(written: Sequence[Written], out: Path) -> str:
     """What stands at the end."""
-    return f"{len(written)} {'trace is' if len(written) == 1 else 'traces are'} in {plain(out)}"
+    return f"{counted(len(written), 'trace')} {'is' if len(written) == 1 else 'are'} in {plain(out)}"
 
 
 def report_table(report: Report) -> list[tuple[str, ...]]:
@@ -178,13 +199,27 @@ def report_lines(report: Report, limit: int = 20) -> list[str]:
     """The verdict and its reasons, for a person."""
     layouts = ", ".join(layout.value for layout in report.layouts)
     count = len(report.findings)
-    what = f"{count} capture{'' if count == 1 else 's'}{f' ({layouts})' if layouts else ''}"
+    what = f"{counted(count, 'capture')}{f' ({layouts})' if layouts else ''}"
     lines = [f"{report.verdict.value}: {what}"]
-    for items in (report.reasons, report.notes):
+    for items in (report.reasons, _support_lines(report), report.notes):
         lines += items[:limit]
         if len(items) > limit:
             lines.append(f"... and {len(items) - limit} more; -o json has them")
     return [plain(line, 400) for line in lines]
+
+
+def _support_lines(report: Report, limit: int = 5) -> list[str]:
+    """Why sizes are not proven: each kind of reason once, with how many captures it is of."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for item in report.findings:
+        if item.size in ("consistent", "unproven") and item.evidence:
+            text = item.evidence[0].removeprefix("size: ")
+            found.setdefault((item.size, re.sub("[0-9]+", "", text)), []).append(text)
+    lines = [
+        f"{word} ({counted(len(texts), 'capture')}): {'such as ' if len(set(texts)) > 1 else ''}{texts[0]}"
+        for (word, _), texts in sorted(found.items(), key=lambda item: -len(item[1]))
+    ]
+    return lines if len(lines) <= limit else [*lines[:limit], f"... and {len(lines) - limit} more reasons"]
 
 
 def copies_table(written: Sequence[Written]) -> list[tuple[str, ...]]:

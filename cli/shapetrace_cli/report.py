@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -12,6 +13,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from shapetrace_cli.text import plain, size_text
 
+TELL_AFTER_SECONDS = 2.0
+"""What takes less nobody waits for."""
 _LINE_EVERY_SECONDS = 5.0
 """Between two lines where there is no terminal: enough to see life in a log, not enough to fill it."""
 
@@ -35,6 +38,7 @@ class Reporter:
         self._last_line = clock()
         console = Console(file=stream, highlight=False, markup=False, emoji=False)
         self._bar: Progress | None = None
+        self._timer: threading.Timer | None = None
         self._task = TaskID(0)
         if console.is_terminal and not quiet:
             self._bar = Progress(
@@ -56,13 +60,26 @@ class Reporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()  # or its line might come after the result
         if self._bar is not None:
             self._bar.stop()
 
-    def begin(self, text: str) -> None:
-        """What is to be done, where no bar shows it: a log must not stay empty until the end."""
-        if self._bar is None and not self._quiet:
-            self.line(f"{self._title}: {text}")
+    def begin(self, text: str, after_seconds: float | None = None) -> None:
+        """What is to be done, where no bar shows it: a log must not stay empty until the end.
+
+        Told once it has taken so long (:data:`TELL_AFTER_SECONDS`), also while one large object is under way.
+        """
+        if self._bar is not None or self._quiet:
+            return
+        text, delay = f"{self._title}: {text}", TELL_AFTER_SECONDS if after_seconds is None else after_seconds
+        if not delay:
+            self.line(text)
+            return
+        self._timer = threading.Timer(delay, self.line, (text,))
+        self._timer.daemon = True
+        self._timer.start()
 
     def step(self, size_bytes: int) -> None:
         """One object is done, with ``size_bytes`` of its own."""

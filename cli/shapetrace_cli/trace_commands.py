@@ -55,13 +55,15 @@ def index_command(place: Path, width: int, parallel: int | None, quiet: bool, ou
     Examples:
       shapetrace index /tmp/graph_capture_profile
       shapetrace index capture_traces -o json | jq '.captures[] | {file, claimed, measured}'
+      shapetrace index trace.json.gz -o json | jq .index
     """
     from shapetrace_cli import foreign
 
-    report = foreign.look(place, width=width, parallel=parallel or foreign.processes(), quiet=quiet, stderr=sys.stderr)
+    looked = foreign.look(place, width=width, parallel=parallel or foreign.processes(), quiet=quiet, stderr=sys.stderr)
+    report = looked.report
     with printing():
         if output == "json":
-            click.echo(json.dumps(report.to_json(), indent=2))
+            click.echo(json.dumps(looked.to_json(), indent=2))
         elif output == "table":
             _print_aligned(foreign.report_table(report))
             for line in foreign.report_lines(report):
@@ -111,10 +113,16 @@ def relabel_command(
 
     foreign.refuse_target(place, out)
     parallel = parallel or foreign.processes()
-    report = foreign.look(place, width=width, parallel=parallel, quiet=quiet, stderr=sys.stderr)
-    plan, written = foreign.write_copies(
-        place, out, report, names=names, skip=skip_unsure, quiet=quiet, stderr=sys.stderr
-    )
+    report = foreign.look(place, width=width, parallel=parallel, quiet=quiet, stderr=sys.stderr).report
+    try:
+        plan, written = foreign.write_copies(
+            place, out, report, names=names, skip=skip_unsure, quiet=quiet, stderr=sys.stderr
+        )
+    except foreign.RefusedError as error:
+        if output == "json":
+            with printing(error.message):
+                click.echo(json.dumps(foreign.copies_json(error.plan, []), indent=2))
+        raise
     there = foreign.there_are(written, out)
     with printing(there):
         if output == "json":

@@ -10,15 +10,12 @@ from typing import IO, Any
 
 from shapetrace_traces.manifest import Manifest, ManifestTrace
 from shapetrace_traces.store import StoreError, StoreUnreachable
-from shapetrace_traces.verify import Checked, check_trace, digest_fault, late_objects
+from shapetrace_traces.verify import Checked, check_trace, count_faults, digest_fault, late_objects
 
 from shapetrace_cli.errors import CliError
 from shapetrace_cli.report import Reporter
 from shapetrace_cli.source import Source, is_folder, read_manifest, store_fault
-from shapetrace_cli.text import plain, size_text
-
-_TELL_BYTES = 8 * 1024 * 1024
-"""Where less is read a person does not wait."""
+from shapetrace_cli.text import counted, plain, size_text
 
 
 @dataclass
@@ -74,6 +71,7 @@ def verify(source: Source, *, sha256: str, parallel: int, quiet: bool, stderr: I
     result = Verified(plain(name, 300), manifest.verdict.value, len(listing.traces))
     if fault := digest_fault(listing.raw):
         result.manifest_faults.append(fault)
+    result.manifest_faults += count_faults(listing.raw)
     total_bytes = sum(entry.stored_bytes for entry in manifest.traces)
     run = manifest.run
 
@@ -93,8 +91,7 @@ def verify(source: Source, *, sha256: str, parallel: int, quiet: bool, stderr: I
             return Checked(entry.key, 0, (f"cannot be read: {plain(error, 400)}",))
 
     with Reporter(result.name, len(manifest.traces), total_bytes, stderr, quiet=quiet) as reporter:
-        if total_bytes > _TELL_BYTES:
-            reporter.begin(f"verifying {len(manifest.traces)} traces, {size_text(total_bytes)}")
+        reporter.begin(f"verifying {counted(len(manifest.traces), 'trace')}, {size_text(total_bytes)}")
         try:
             for checked in _each(check, manifest.traces, parallel):
                 result.checked.append(checked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -153,6 +154,35 @@ def digest_fault(stored: Mapping[str, Any]) -> str:
     """Whether a manifest's digest is that of what it lists, in any order; empty if it is. ``stored`` is its JSON."""
     said, found = stored.get("digest"), digest_of_json(stored.get("traces") or ())
     return "" if said == found else f"its digest is {said}, that of its traces {found}"
+
+
+def count_faults(stored: Mapping[str, Any]) -> list[str]:
+    """Where the counters in a manifest's JSON disagree with what it lists; those it does not have are not asked for.
+
+    A counter may be above what is listed only where the verdict says that something is missing.
+    """
+    captures = [item for item in stored.get("traces") or () if item.get("stage", "capture") == "capture"]
+    by_rank = Counter(item.get("rank") for item in captures)
+    found = list(_counter_faults("it", stored, len(captures), stored.get("verdict")))
+    for rank in stored.get("ranks") or ():
+        number = rank.get("rank")
+        found += _counter_faults(f"its rank {number}", rank, by_rank.pop(number, 0), rank.get("verdict"))
+    if stored.get("ranks"):
+        found += [
+            f"it lists {count} captures of rank {number}, which it does not know" for number, count in by_rank.items()
+        ]
+    return found
+
+
+def _counter_faults(who: str, counters: Mapping[str, Any], listed: int, verdict: Any) -> Iterator[str]:
+    may_lack = verdict not in ("Complete", "Eager")
+    for name in ("captured", "uploaded"):
+        count = counters.get(name)
+        if isinstance(count, int) and (count < listed or (count > listed and not may_lack)):
+            yield f"{who} says {name} {count}, and lists {listed} captures"
+    expected = counters.get("expected")
+    if isinstance(expected, int) and verdict == "Complete" and listed < expected:
+        yield f"{who} says expected {expected} and Complete, and lists {listed} captures"
 
 
 def late_objects(store: Store, manifest: Manifest) -> list[str]:

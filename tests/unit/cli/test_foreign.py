@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import resource
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from shapetrace_cli.main import main
+from shapetrace_traces.index_fields import BY_WINDOW, FIELDS
 
 # the tests are no installed package: an absolute import would not find them
 from ..traces import kineto  # noqa: TID252
@@ -82,7 +84,7 @@ def test_index_of_one_file(mislabelled: Path, capsys: Any) -> None:
 
 def test_index_reads_many_files_with_several_processes(mislabelled: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr("shapetrace_cli.foreign._ALONE_BYTES", 0)
-    monkeypatch.setattr("shapetrace_cli.foreign._TELL_BYTES", 0)
+    monkeypatch.setattr("shapetrace_cli.report.TELL_AFTER_SECONDS", 0)
     assert run("index", mislabelled, "--parallel", "2") == 1
     out, err = capsys.readouterr()
     assert "Mislabelled: 8 captures" in out
@@ -251,3 +253,48 @@ def test_a_reader_that_was_ended_from_outside_is_told(mislabelled: Path, monkeyp
     monkeypatch.setattr("shapetrace_cli.foreign.ProcessPoolExecutor", Broken)
     assert run("index", mislabelled, "--parallel", "2") == 1
     assert f"a process that read files of {mislabelled} was ended from outside" in capsys.readouterr().err
+
+
+def test_why_sizes_are_not_proven_is_said_once(tmp_path: Path, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path, graphs(SIZES, rows=lambda tokens: -(-tokens // 4) * 4))
+    assert run("index", tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if line.startswith("consistent (8 captures): ")]) == 1
+
+
+def test_what_was_read_with_indulgence_is_said(tmp_path: Path, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path, graphs((1, 2)))
+    path = tmp_path / "DecodeCudaGraphRunner_bs_2_rank0.json.gz"
+    path.write_bytes(gzip.decompress(path.read_bytes()).replace(b"aten::topk", b"aten::\x01topk"))
+    run("index", tmp_path)
+    assert f"{path.name} is no strict JSON: raw control characters" in capsys.readouterr().out
+
+
+def test_a_refused_relabel_gives_its_refusals_to_programs(tmp_path: Path, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path / "in", graphs(SIZES))
+    path = tmp_path / "in/DecodeCudaGraphRunner_bs_8_rank0.json.gz"
+    path.write_bytes(path.read_bytes()[:500])
+    assert run("relabel", tmp_path / "in", tmp_path / "out", "-o", "json") == 1
+    out, err = capsys.readouterr()
+    refused = {path.name: "cannot be read: the gzip stream ends early"}
+    assert json.loads(out) == {"v": 1, "copies": [], "refused": refused}
+    assert "nothing was written: 1 of 8 traces cannot be named" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_index_of_one_file_has_every_documented_field(mislabelled: Path, capsys: Any) -> None:
+    assert run("index", mislabelled / "DecodeCudaGraphRunner_bs_8_rank0.json.gz", "-o", "json") == 0
+    index = json.loads(capsys.readouterr().out)["index"]
+    fields = {name for name in FIELDS if "[]" not in name} - {"unread"}
+    assert set(index) == fields
+    assert set(index["windows"][0]) == {
+        name.removeprefix("windows[].") for name in FIELDS if name.startswith("windows[].")
+    } | {*BY_WINDOW}
+    assert run("index", mislabelled, "-o", "json") == 1
+    assert "index" not in json.loads(capsys.readouterr().out)
+
+
+def test_one_trace_is_one(tmp_path: Path, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path / "in", graphs((8,)))
+    assert run("relabel", tmp_path / "in", tmp_path / "out") == 0
+    assert capsys.readouterr().err == f"1 trace is in {tmp_path / 'out'}\n"

@@ -149,6 +149,45 @@ def test_a_digest_that_is_not_that_of_the_traces_is_told(tmp_path: Path, capsys:
     assert "manifest.json: its digest is" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"captured": 2, "uploaded": 2}, ["it says captured 2, and lists 4 captures", "it says uploaded 2, and"]),
+        ({"captured": 5, "uploaded": 4}, ["it says captured 5, and lists 4 captures"]),
+        ({"captured": 4, "uploaded": 4, "expected": 6}, ["it says expected 6 and Complete, and lists 4 captures"]),
+        (
+            {"ranks": [{"rank": 0, "verdict": "Complete", "captured": 2, "uploaded": 3}]},
+            [
+                "its rank 0 says uploaded 3, and lists 2 captures",
+                "it lists 2 captures of rank 1, which it does not know",
+            ],
+        ),
+    ],
+)
+def test_counters_that_disagree_with_what_is_listed_are_told(
+    tmp_path: Path, capsys: Any, more: dict[str, Any], said: list[str]
+) -> None:
+    traces = [entry(tmp_path, rank, size) for rank in (0, 1) for size in (1, 2)]
+    write(tmp_path, traces, **more)
+    assert run("verify", tmp_path) == 1
+    faults = [line for line in capsys.readouterr().out.splitlines() if line.startswith("manifest.json: ")]
+    assert len(faults) == len(said)
+    assert all(text in fault for text, fault in zip(said, faults, strict=True))
+
+
+def test_an_empty_list_of_a_run_that_captured_is_no_verified_run(tmp_path: Path, capsys: Any) -> None:
+    tmp_path.joinpath("a").mkdir()
+    write(tmp_path / "a", [], captured=2, uploaded=2)
+    assert run("verify", tmp_path / "a") == 1
+    assert "it says captured 2, and lists 0 captures" in capsys.readouterr().out
+
+
+def test_a_partial_run_may_have_captured_more_than_it_lists(tmp_path: Path) -> None:
+    traces = [{**entry(tmp_path, 0, size), "stage": "capture"} for size in (1, 2)]
+    write(tmp_path, traces, verdict="Partial", captured=4, uploaded=3, expected=4)
+    assert run("verify", tmp_path) == 0
+
+
 def test_late_objects_are_named_and_do_no_harm(attempt: Path, capsys: Any) -> None:
     entry(attempt, 1, 64)
     assert run("verify", attempt) == 0

@@ -63,6 +63,12 @@ def cut_text(left_out: Mapping[str, int]) -> str:
     return "is too large to judge: left out are " + ", ".join(f"{n} {CUTS[key]}" for key, n in left_out.items())
 
 
-def find_unseen(files: Iterable[File]) -> list[str]:
-    """What was seen and not looked at, though it may hold captures."""
-    return [f"{file.path} is {file.fault}" for file in files if file.fault in (LINKED, HIDDEN)]
+def find_odd(files: Iterable[File]) -> list[str]:
+    """What was seen and not looked at, though it may hold captures; and what was read with indulgence."""
+    found = []
+    for file in files:
+        if file.fault in (LINKED, HIDDEN):
+            found.append(f"{file.path} is {file.fault}")
+        elif file.index.get("lenient"):
+            found.append(f"{file.path} is no strict JSON: raw control characters, bytes that are no UTF-8, or NaN")
+    return found

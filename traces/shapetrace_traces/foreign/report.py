@@ -13,7 +13,7 @@ from shapetrace_contract.reasons import Verdict
 
 from shapetrace_traces.foreign.captures import Role, captures_of, readable, role_of
 from shapetrace_traces.foreign.findings import Finding, judge_captures, tell_apart
-from shapetrace_traces.foreign.lacking import cut_text, find_lacking, find_unseen
+from shapetrace_traces.foreign.lacking import cut_text, find_lacking, find_odd
 from shapetrace_traces.foreign.names import Layout
 from shapetrace_traces.foreign.own import OwnManifest
 from shapetrace_traces.foreign.scan import File, Kind
@@ -113,7 +113,7 @@ def make_report(
     partial += _duplicates(findings) + _unpaired(findings) + _cut(findings) + _disagreeing(findings)
     partial += _of_manifest(files, manifest) + ([own.fault] if own.fault else [])
     nameless = [item for item in findings if item.shape is None and not item.wrong]
-    notes = _notes(findings, nameless) + find_unseen(files) + ([own.note] if own.note else [])
+    notes = _notes(findings, nameless) + find_odd(files) + ([own.note] if own.note else [])
     if wrong or (manifest is not None and manifest.verdict is Verdict.MISLABELLED):
         verdict, reasons = Standing.MISLABELLED, wrong + partial
     elif findings and len(nameless) == len(findings):
@@ -157,10 +157,14 @@ def _without_captures(roles: Mapping[str, Role], manifest: Manifest | None) -> t
         return Standing.EAGER, [f"its manifest says so: {reason}" if reason else "its manifest says so"]
     counted = Counter(roles.values())
     if counted[Role.REPLAY]:
-        return Standing.NOT_INDEXABLE, [f"graphs are launched in {counted[Role.REPLAY]} traces, and none is captured"]
+        return Standing.NOT_INDEXABLE, [f"graphs are launched in {_traces(counted[Role.REPLAY])}, and none is captured"]
     if counted[Role.EAGER]:
-        return Standing.EAGER, [f"{counted[Role.EAGER]} traces of work without a graph: none captured, none launched"]
+        return Standing.EAGER, [f"{_traces(counted[Role.EAGER])} of work without a graph: none captured, none launched"]
     return Standing.NOT_INDEXABLE, ["the traces hold no operator, no launch and no capture" if roles else "no trace"]
+
+
+def _traces(count: int) -> str:
+    return f"{count} trace{'' if count == 1 else 's'}"
 
 
 def _duplicates(findings: Iterable[Finding]) -> list[str]:
