@@ -211,3 +211,48 @@ def test_a_copy_says_what_its_label_came_from(tmp_path: Path) -> None:
         relabel(tmp_path / folder, make_plan(look(tmp_path / folder), "tag"), out, lambda count: None)
         said = [load(out / path)["shapetrace"]["relabelled"]["label"] for path in list_files(out)]
         assert said == [source, source]
+
+
+# ---- labels that claim more rows than there are
+
+
+def write_named(folder: Path, held: Mapping[int, int], **more: Any) -> None:
+    """``{Runner}_bs_<label>_rank0``: label -> what it holds."""
+    for number, (label, size) in enumerate(held.items()):
+        events = Events(start=4909733316064.125 + 1e6 * number)
+        events.capture(Work(size, **more))
+        kineto.write(folder / f"{RUNNER}_bs_{label}_rank0.json.gz", events.text(identity=f"{number:032X}"))
+
+
+USUAL = (1, 2, 4, 8, 12, 16, 24, 32)
+
+
+@pytest.mark.parametrize("wrong", [{8: 5, 24: 20}, {8: 5, 12: 9, 24: 20}, {32: 2}, {8: 7, 24: 23}])
+def test_labels_with_fewer_rows_than_they_claim_are_refused_and_the_others_stay_proven(
+    tmp_path: Path, wrong: dict[int, int]
+) -> None:
+    write_named(tmp_path, {size: wrong.get(size, size) for size in USUAL})
+    report = look(tmp_path)
+    short = {f"{RUNNER}_bs_{size}_rank0.json.gz" for size in wrong}
+    assert report.verdict is Standing.PARTIAL
+    assert {item.capture.file for item in report.findings if item.shape is None} == short
+    assert {item.size for item in report.findings if item.capture.file not in short} == {"proven"}
+    assert all("fewer than the" in reason for reason in report.reasons)
+    assert make_plan(report, "tag").refused.keys() == short
+    measured = {item["file"]: item["measured"] for item in report.to_json()["captures"]}
+    assert {file for file, shape in measured.items() if shape is None} == short
+
+
+def test_labels_that_all_slipped_to_the_next_smaller_size_are_refused(tmp_path: Path) -> None:
+    write_named(tmp_path, dict(zip(USUAL[1:], USUAL, strict=False)))
+    report = look(tmp_path)
+    assert report.verdict is Standing.PARTIAL
+    assert len(make_plan(report, "tag").refused) == 7
+
+
+def test_a_span_that_repeats_the_label_does_not_protect_it_from_its_rows(tmp_path: Path) -> None:
+    for number, size in enumerate(USUAL):
+        events = Events(start=4909733316064.125 + 1e6 * number)
+        events.capture(Work({8: 5, 24: 20}.get(size, size)), span=f"capture_{size}_DECODE")
+        kineto.write(tmp_path / f"bs_{size}_rank0.json.gz", events.text(identity=f"{number:032X}"))
+    assert make_plan(look(tmp_path), "tag").refused.keys() == {"bs_8_rank0.json.gz", "bs_24_rank0.json.gz"}

@@ -19,9 +19,10 @@ from shapetrace_traces.foreign import Report, Standing, list_files, make_report,
 from shapetrace_traces.foreign.plan import Names, Plan, make_plan
 from shapetrace_traces.foreign.relabel import RelabelError, Written, relabel
 from shapetrace_traces.foreign.scan import base_of, read_details
-from shapetrace_traces.foreign.slip import find_slip, is_explained
+from shapetrace_traces.foreign.slip import find_slip
 from shapetrace_traces.index import index_trace
 from shapetrace_traces.judge.fit import Series
+from shapetrace_traces.judge.padding import is_explained
 
 from . import kineto
 from .kineto import DENSE_SPARSE, Events, PerSize0518, Work, graphs

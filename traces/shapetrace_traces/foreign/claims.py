@@ -39,7 +39,15 @@ def fit_sizes(traces: Sequence[Trace]) -> dict[str, Fit]:
     Span and name come from one number of the engine, so where both are wrong they agree: rows alone can prove.
     """
     seen, alone = judge_sizes(traces), judge_sizes([replace(trace, witnesses={}) for trace in traces])
-    return {key: alone[key] if fit.word == "proven" != alone[key].word else fit for key, fit in seen.items()}
+    return {key: _weaker(fit, alone[key]) for key, fit in seen.items()}
+
+
+def _weaker(fit: Fit, alone: Fit) -> Fit:
+    if "contradicted" in (fit.word, alone.word):
+        # rows contradict and a span does not: of two witnesses one is wrong
+        return fit if fit.word == "contradicted" else Fit("unproven", alone.evidence)
+    order = ("unproven", "consistent", "proven").index
+    return alone if order(alone.word) < order(fit.word) else fit
 
 
 def other_claims(captures: Sequence[Capture], traces: Mapping[str, Trace]) -> dict[str, Other]:

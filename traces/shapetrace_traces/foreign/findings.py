@@ -91,7 +91,7 @@ class _Judged:
     def __init__(self, label: Shape, size: Fit, variants: Mapping[str, VariantFit]) -> None:
         self.label = label
         self.word: str = size.word
-        self.held: int | None = label.size
+        self.held: int | None = None if size.word == "unproven" else label.size
         self.values = dict(label.variants)
         self.support: dict[str, str] = {axis: fit.word for axis, fit in variants.items()}
         self.evidence = [f"size: {size.evidence}", *(f"{axis}: {fit.evidence}" for axis, fit in variants.items())]
@@ -150,7 +150,7 @@ class _Judged:
             return
         size, mode = capture.span
         # a plain decode has one token a request; tokens are meant elsewhere, which may be several a request
-        if size != self.held and (mode == "DECODE" or source == "execution_details.json"):
+        if size != self.label.size and (mode == "DECODE" or source == "execution_details.json"):
             self.wrong.append(f"holds size {size} (its span capture_{size}_{mode})")
             self.held, self.word = size, "consistent"
             self.evidence[0] = f"size: its span capture_{size}_{mode}"

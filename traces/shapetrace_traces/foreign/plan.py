@@ -60,8 +60,7 @@ def _missing(item: Finding, shapes: Mapping[tuple[int, str], int]) -> str:
     if item.duplicates:
         return f"is the same recording as {item.duplicates[0]}"
     if item.shape is None:
-        last = item.wrong or item.evidence
-        return f"what it holds is not known: {last[-1]}"
+        return f"what it holds is not known: {item.wrong[-1] if item.wrong else item.evidence[0]}"
     if cut := cut_text(item.capture.left_out):
         return cut
     if item.capture.unpaired:

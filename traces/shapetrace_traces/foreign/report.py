@@ -116,7 +116,7 @@ def make_report(
     notes = _notes(findings, nameless) + find_odd(files) + ([own.note] if own.note else [])
     if wrong or (manifest is not None and manifest.verdict is Verdict.MISLABELLED):
         verdict, reasons = Standing.MISLABELLED, wrong + partial
-    elif findings and len(nameless) == len(findings):
+    elif findings and len(nameless) == len(findings) and all(item.claimed is None for item in nameless):
         verdict = Standing.NOT_INDEXABLE
         reasons = [f"{item.capture.key}: {item.evidence[0]}" for item in nameless] + partial
     elif partial or nameless:

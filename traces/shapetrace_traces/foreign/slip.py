@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shapetrace_traces.judge.fit import Series
+from shapetrace_traces.judge.padding import is_explained
 
 MIN_TRACES = 3
 STEPS_EACH = 3
@@ -33,21 +34,6 @@ class Slip:
     factor: Fraction
     series: Series
     """What shows it."""
-
-
-def is_explained(labels: Mapping[str, int], rows: Mapping[str, int]) -> bool:
-    """Whether labels and rows can both be right: rows = factor x (the smallest padded size that is large enough).
-
-    Of a factor f that makes it true: f x label <= rows of every trace, and no smaller row count of the family would
-    have been enough, so that the next smaller one is < f x label.
-    """
-    most = min(Fraction(count, labels[trace]) for trace, count in rows.items())
-    below: dict[int, int] = {}
-    last = 0
-    for count in sorted(set(rows.values())):
-        below[count], last = last, count
-    least = max(Fraction(below[count], labels[trace]) for trace, count in rows.items())
-    return least < most
 
 
 def find_slip(

@@ -23,7 +23,7 @@ from fractions import Fraction
 from math import gcd
 from typing import Literal
 
-Word = Literal["proven", "consistent", "contradicted"]
+Word = Literal["proven", "consistent", "unproven", "contradicted"]
 
 MIN_FIT_WITHOUT_ALL = 3
 """A better assignment that leaves traces unexplained (padding) has to explain at least this many."""
@@ -73,6 +73,8 @@ class _Evidence:
 
     fits: dict[str, list[tuple[Series, Fraction]]] = field(default_factory=dict)
     varies: set[str] = field(default_factory=set)
+    short: dict[str, str] = field(default_factory=dict)
+    """Traces with fewer rows than claimed in every product whose rows vary -> the rows of one."""
     alternatives: list[_Alternative] = field(default_factory=list)
 
 
@@ -107,6 +109,9 @@ def _judge(
     if not fits:
         if trace in settled:
             return Fit("proven", "fits the one assignment of sizes that the rows allow")
+        if trace in evidence.short:
+            few = f"{evidence.short[trace]}, fewer than the {width * size} that its label claims"
+            return Fit("consistent", f"{few}: sharded, at a limit, or another size?")
         if trace in evidence.varies:
             return Fit("consistent", "rows grow with the size, with no one factor: padded?")
         return Fit("consistent", "no product's rows vary with the size")
@@ -129,6 +134,11 @@ def _gather(labels: Mapping[str, int], series: Iterable[Series], width: int) -> 
     for item in series:
         if len(set(item.rows.values())) < 2:
             continue  # constant rows say nothing of the size
+        for trace, rows in item.rows.items():
+            if rows >= width * labels[trace]:
+                evidence.short.pop(trace, None)
+            elif trace not in evidence.varies:
+                evidence.short[trace] = f"{item.name} rows {rows}"
         evidence.varies.update(item.rows)
         common = gcd(*item.rows.values())
         shape = tuple(sorted((trace, rows // common) for trace, rows in item.rows.items()))

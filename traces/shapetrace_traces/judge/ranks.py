@@ -31,6 +31,8 @@ class TraceVerdict:
     dirty: tuple[str, ...] = ()
     duplicates: tuple[str, ...] = ()
     """Keys of the traces that are the same recording."""
+    is_short: bool = False
+    """Whether it has fewer rows than its label claims, and nothing tells which size it holds."""
 
     @property
     def is_proven(self) -> bool:
@@ -83,6 +85,9 @@ def judge_rank(rank: int, part: Mapping[str, Any] | None, traces: Sequence[Trace
     unread = [item.trace.tag for item in traces if item.trace.is_unread]
     if unread:
         notes.append(f"{len(unread)} traces are stored but too long to be indexed: {shorten(', '.join(unread), 200)}")
+    short = [_name(item) for item in traces if item.is_short]
+    if short:
+        notes.append(f"{len(short)} traces have fewer rows than their labels claim: {shorten(', '.join(short), 200)}")
     if eager is not None:
         notes.append(f"no graphs: {shorten(eager, 200)}")
     return RankVerdict(

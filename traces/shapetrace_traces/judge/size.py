@@ -10,6 +10,7 @@ from typing import Any
 
 from shapetrace_traces.judge.evidence import Trace
 from shapetrace_traces.judge.fit import Fit, Series, fit_family
+from shapetrace_traces.judge.shortfall import find_shortfall
 from shapetrace_traces.judge.stray import find_stray
 
 FORWARD = "the forward call"
@@ -34,7 +35,7 @@ def judge_sizes(traces: Sequence[Trace]) -> dict[str, Fit]:
                 found.update(together)
         for family in families:
             if all(found[trace.key].word == "consistent" for trace in family):
-                found.update(_fit_but_one(family))
+                found.update(_fit_but_one(family) or _fit_but_short(family))
     return found
 
 
@@ -62,6 +63,22 @@ def _fit_but_one(traces: Sequence[Trace]) -> dict[str, Fit]:
         return {}  # the forward call had the rows: they may have been sharded within it, at this size only
     wrong = Fit("contradicted", stray.evidence, str(stray.size))
     return {**_fit(traces, {stray.trace: stray.size}), stray.trace: wrong}
+
+
+def _fit_but_short(traces: Sequence[Trace]) -> dict[str, Fit]:
+    """The fit of a family some of whose labels claim more rows than there are; empty where none does."""
+    labels = {trace.key: trace.size for trace in traces}
+    products = {trace.key: trace.products for trace in traces}
+    width = _claimed_rows(traces[0])
+    shortfall = find_shortfall(labels, products, build_series(traces), width)
+    if shortfall is None:
+        return {}
+    seen = {trace.key: trace.witness("rows") for trace in traces}
+    short = {key: Fit("unproven", text) for key, text in shortfall.evidence.items() if seen[key] != width * labels[key]}
+    if not shortfall.is_rule_known or len(short) < len(shortfall.evidence):
+        return dict(short)
+    others = _fit([trace for trace in traces if trace.key not in short])
+    return {**{key: fit for key, fit in others.items() if fit.word == "proven"}, **short}
 
 
 def _fit(traces: Sequence[Trace], held: Mapping[str, int] = MappingProxyType({})) -> dict[str, Fit]:

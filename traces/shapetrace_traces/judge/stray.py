@@ -11,7 +11,7 @@ rows than claimed may be padding. Fewer rows are never padding; what else makes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -43,7 +43,7 @@ def find_stray(
     label claims for each unit of its size.
     """
     varying = [item for item in series if len(set(item.rows.values())) > 1]
-    if not varying or not _are_called_alike(products):
+    if not varying or not is_called_alike(products, labels):
         return None
     # products with another factor support one with the claimed rows; alone, padding can look like such a factor
     claimed = [item for item in varying if len(_misfits(labels, item, width)) == 1]
@@ -63,9 +63,9 @@ def find_stray(
     return Stray(trace, int(size), evidence)
 
 
-def _are_called_alike(products: Mapping[str, Products]) -> bool:
-    """Whether every trace calls the same products, each as often as every other trace does."""
-    calls = [{name: sum(rows.values()) for name, rows in of_trace.items()} for of_trace in products.values()]
+def is_called_alike(products: Mapping[str, Products], traces: Iterable[str]) -> bool:
+    """Whether each of the traces calls the same products, each as often as every other trace does."""
+    calls = [{name: sum(rows.values()) for name, rows in products[trace].items()} for trace in traces]
     return all(item == calls[0] for item in calls)
 
 

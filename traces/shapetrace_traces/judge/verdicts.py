@@ -148,6 +148,7 @@ def _verdict(
         holds=tuple(holds),
         dirty=_dirt(trace),
         duplicates=duplicates,
+        is_short=size is not None and size.word == size_word == "unproven",
     )
 
 
