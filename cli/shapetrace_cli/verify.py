@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import IO, Any
 
-from shapetrace_traces.manifest import Manifest, ManifestTrace
+from shapetrace_traces.manifest import Manifest, ManifestTrace, manifest_fault
 from shapetrace_traces.store import StoreError, StoreUnreachable
 from shapetrace_traces.verify import Checked, check_trace, count_faults, digest_fault, late_objects
 
@@ -66,7 +66,8 @@ def verify(source: Source, *, sha256: str, parallel: int, quiet: bool, stderr: I
     try:
         manifest = Manifest.from_bytes(body)
     except ValueError as error:
-        raise CliError(f"the manifest in {plain(source.location, 300)} cannot be used: {plain(error, 300)}") from None
+        why = plain(manifest_fault(error), 300)
+        raise CliError(f"the manifest in {plain(source.location, 300)} cannot be used: {why}") from None
     name = f"{manifest.run.namespace}/{manifest.run.name} attempt {manifest.run.attempt}"
     result = Verified(plain(name, 300), manifest.verdict.value, len(listing.traces))
     if fault := digest_fault(listing.raw):

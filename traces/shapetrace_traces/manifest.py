@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from shapetrace_contract.reasons import Verdict
 
@@ -233,6 +233,15 @@ class Manifest(_Model):
     def from_bytes(cls, body: bytes) -> Manifest:
         """Read ``manifest.json``; pydantic's ValidationError (a ValueError) where it is none."""
         return cls.model_validate_json(body)
+
+
+def manifest_fault(error: ValueError) -> str:
+    """What :meth:`Manifest.from_bytes` did not take, on one line: the first field, and what is wrong with it."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))[:200]
+    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def digest(traces: Iterable[ManifestTrace]) -> str:

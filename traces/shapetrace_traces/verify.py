@@ -169,7 +169,7 @@ def count_faults(stored: Mapping[str, Any]) -> list[str]:
         found += _counter_faults(f"its rank {number}", rank, by_rank.pop(number, 0), rank.get("verdict"))
     if stored.get("ranks"):
         found += [
-            f"it lists {count} captures of rank {number}, which it does not know" for number, count in by_rank.items()
+            f"it lists {_captures(count)} of rank {number}, which it does not know" for number, count in by_rank.items()
         ]
     return found
 
@@ -179,10 +179,14 @@ def _counter_faults(who: str, counters: Mapping[str, Any], listed: int, verdict:
     for name in ("captured", "uploaded"):
         count = counters.get(name)
         if isinstance(count, int) and (count < listed or (count > listed and not may_lack)):
-            yield f"{who} says {name} {count}, and lists {listed} captures"
+            yield f"{who} says {name} {count}, and lists {_captures(listed)}"
     expected = counters.get("expected")
     if isinstance(expected, int) and verdict == "Complete" and listed < expected:
-        yield f"{who} says expected {expected} and Complete, and lists {listed} captures"
+        yield f"{who} says expected {expected} and Complete, and lists {_captures(listed)}"
+
+
+def _captures(count: int) -> str:
+    return f"{count} capture{'' if count == 1 else 's'}"
 
 
 def late_objects(store: Store, manifest: Manifest) -> list[str]:

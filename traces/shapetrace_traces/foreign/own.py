@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
 from shapetrace_contract import VERSION, keys
 
-from shapetrace_traces.manifest import Manifest
+from shapetrace_traces.manifest import Manifest, manifest_fault
+from shapetrace_traces.reader.errors import json_fault
 from shapetrace_traces.regular import NotRegularError, TooLongFileError, read_regular
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -45,8 +45,8 @@ def read_own(root: Path, limit_bytes: int = MAX_BYTES) -> OwnManifest:
         return _unusable(f"{error}")
     try:
         value = json.loads(body)
-    except (ValueError, RecursionError):
-        return _unusable("it is no JSON")
+    except (ValueError, RecursionError) as error:
+        return _unusable(f"it is no JSON: {json_fault(error)}")
     if not isinstance(value, Mapping):
         return _unusable("it is no JSON object")
     if not _OURS & value.keys():
@@ -55,9 +55,8 @@ def read_own(root: Path, limit_bytes: int = MAX_BYTES) -> OwnManifest:
         return _unusable(f"it is of version {str(value.get('v'))[:20]!r}, this reads version {VERSION}")
     try:
         return OwnManifest(Manifest.from_bytes(body))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return _unusable(f"{'.'.join(map(str, first['loc']))[:200]}: {first['msg']}")
+    except ValueError as error:
+        return _unusable(manifest_fault(error))
 
 
 def _unusable(why: str) -> OwnManifest:
