@@ -120,6 +120,8 @@ def write_copies(
         for key, why in list(plan.refused.items())[:MAX_REFUSALS]:
             print(plain(f"{key}: {why}", 400), file=stderr)
         count = len(plan.refused)
+        if count > MAX_REFUSALS:
+            print(f"... and {count - MAX_REFUSALS} more; -o json has them", file=stderr)
         raise RefusedError(
             plan,
             f"nothing was written: {count} of {counted(count + len(plan.copies), 'trace')} cannot be named",

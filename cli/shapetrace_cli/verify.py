@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from shapetrace_traces.manifest import Manifest, ManifestTrace, manifest_fault
 from shapetrace_traces.store import StoreError, StoreUnreachable
-from shapetrace_traces.verify import Checked, check_trace, count_faults, digest_fault, late_objects
+from shapetrace_traces.verify import MAX_LATE, Checked, check_trace, count_faults, digest_fault, late_objects
 
 from shapetrace_cli.errors import CliError
 from shapetrace_cli.report import Reporter
@@ -103,6 +103,8 @@ def verify(source: Source, *, sha256: str, parallel: int, quiet: bool, stderr: I
             raise store_fault(refused[0], source.store)  # it is not about one object
         try:
             result.late = late_objects(source.store, manifest)
+            if len(result.late) >= MAX_LATE:
+                result.notes.append(f"{MAX_LATE} objects or more came late: the first are named")
         except StoreError as error:
             result.notes.append(f"whether other objects came late is not known: {plain(error, 400)}")
     return result

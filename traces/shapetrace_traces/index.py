@@ -37,6 +37,8 @@ MAX_SPLIT_WINDOWS = 1024
 MAX_REPLAYS = 64
 MAX_METADATA_CHARACTERS = 4096
 """Ours has about 300; it is copied into parts."""
+_CAPTURE = re.compile(r"capture_[0-9]+_[A-Za-z_]+")
+"""As engines name the span around the capture of a size."""
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,9})")
 
 
@@ -210,11 +212,12 @@ def _most(counts: Counter[str], limit: int) -> tuple[dict[str, int], int]:
 
 
 def _spans(names: Sequence[str], own: Any) -> tuple[list[str], int]:
-    """In time order; the trace's own tag is never cut."""
-    kept = list(names[:MAX_SPANS])
-    if isinstance(own, str) and own in names and own not in kept:
-        kept[-1] = own
-    return kept, len(names) - len(kept)
+    """In time order; the trace's own tag, and spans that name a capture, are cut last."""
+    if len(names) <= MAX_SPANS:
+        return list(names), 0
+    first = sorted(names, key=lambda name: 0 if name == own else 1 if _CAPTURE.fullmatch(name) else 2)
+    kept = set(first[:MAX_SPANS])
+    return [name for name in names if name in kept], len(names) - MAX_SPANS
 
 
 def _rows(counted: Iterable[tuple[str, int, int]]) -> tuple[dict[str, dict[str, int]], int]:

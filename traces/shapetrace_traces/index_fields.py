@@ -37,7 +37,10 @@ FIELDS: dict[str, Field] = {
     ),
     "metadata": Field("object", "`shapetrace`", "what our capture wrote into the trace", "None in foreign traces"),
     "spans": Field(
-        "names", "`X` events of `user_annotation`", "each once, by its first start; 64, the own tag always", "empty"
+        "names",
+        "`X` events of `user_annotation`",
+        "each once, by its first start; 64, the own tag and `capture_<n>_<mode>` before others",
+        "empty",
     ),
     "profilerSteps": Field("numbers", "spans named `ProfilerStep#<n>`", "sorted, the first 64", "empty"),
     "scope": Field(

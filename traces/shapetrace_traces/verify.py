@@ -190,7 +190,10 @@ def _captures(count: int) -> str:
 
 
 def late_objects(store: Store, manifest: Manifest) -> list[str]:
-    """Objects among the traces that the manifest does not list: they came after it, or it was not we who put them."""
+    """Objects among the traces that the manifest does not list: they came after it, or it was not we who put them.
+
+    The first :data:`MAX_LATE`.
+    """
     listed = {entry.key for entry in manifest.traces}
     found: list[str] = []
     for folder in FOLDERS:

@@ -298,3 +298,14 @@ def test_one_trace_is_one(tmp_path: Path, capsys: Any) -> None:
     kineto.write_tagged(tmp_path / "in", graphs((8,)))
     assert run("relabel", tmp_path / "in", tmp_path / "out") == 0
     assert capsys.readouterr().err == f"1 trace is in {tmp_path / 'out'}\n"
+
+
+def test_more_refusals_than_are_printed_are_counted(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr("shapetrace_cli.foreign.MAX_REFUSALS", 2)
+    for size in (1, 2, 4, 8, 16):
+        kineto.write(tmp_path / f"in/DecodeCudaGraphRunner_bs_{size}_rank0.json", b"{}")
+    assert run("relabel", tmp_path / "in", tmp_path / "out") == 1
+    assert capsys.readouterr().err.splitlines()[2:4] == [
+        "... and 3 more; -o json has them",
+        "error: nothing was written: 5 of 5 traces cannot be named",
+    ]

@@ -194,6 +194,16 @@ def test_late_objects_are_named_and_do_no_harm(attempt: Path, capsys: Any) -> No
     assert "bs_64__lora-lora.json.gz: late: no part of the manifest" in capsys.readouterr().out
 
 
+def test_more_late_objects_than_are_listed_are_told(
+    attempt: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shapetrace_traces.verify.MAX_LATE", 1)
+    monkeypatch.setattr("shapetrace_cli.verify.MAX_LATE", 1)
+    entry(attempt, 1, 64)
+    assert run("verify", attempt) == 0
+    assert "1 objects or more came late" in capsys.readouterr().out
+
+
 def test_the_manifests_own_hash_is_checked(attempt: Path) -> None:
     right = hashlib.sha256((attempt / "manifest.json").read_bytes()).hexdigest()
     assert run("verify", attempt, "--sha256", right) == 0

@@ -196,3 +196,13 @@ def test_the_device_is_that_of_the_runtime_where_no_version_tells(name: str, dev
     kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 2.0, "dur": 1.0}
     assert index_trace(chrome([call, kernel]))["device"] == device
     assert index_trace(chrome([kernel]))["device"] == "unknown"
+
+
+def test_spans_that_name_a_capture_are_not_cut() -> None:
+    names = [*(f"layer {number}" for number in range(100)), "capture_8_FULL", "after"]
+    spans = [
+        {"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": float(number), "dur": 1.0}
+        for number, name in enumerate(names)
+    ]
+    index = index_trace(chrome(spans))
+    assert (index["spans"], index["leftOut"]) == ([*names[:63], "capture_8_FULL"], {"spans": 38})
