@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,15 @@ def test_a_correct_directory_is_not_condemned(
     assert len(report.findings) == 2 * len(captured)
     for item in report.findings:
         assert item.shape == item.claimed
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 4), (8, 16, 32), (1, 2, 4, 8)])
+@pytest.mark.parametrize("rows", [lambda size: min(2 * size, 4), lambda size: min(size, 8), lambda size: min(size, 16)])
+def test_rows_that_stop_growing_in_a_directory_of_a_cursor_are_right(
+    tmp_path: Path, sizes: tuple[int, ...], rows: Callable[[int], int]
+) -> None:
+    PerSize0518(tmp_path, sizes).capture(graphs(sizes, rows=rows))
+    assert look(tmp_path).verdict is Standing.COMPLETE
 
 
 def test_without_variants_the_cursor_is_right(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from shapetrace_traces.foreign.scan import base_of, read_details
 from shapetrace_traces.foreign.slip import find_slip
 from shapetrace_traces.index import index_trace
 from shapetrace_traces.judge.fit import Series
-from shapetrace_traces.judge.padding import is_explained
+from shapetrace_traces.judge.padding import is_explained, is_explained_with_limit
 
 from . import kineto
 from .kineto import DENSE_SPARSE, Events, PerSize0518, Work, graphs
@@ -299,13 +299,15 @@ def test_a_slip_is_found_wherever_rows_vary(
     case: tuple[dict[str, int], dict[str, int], int, list[Series]], are_distinct: bool
 ) -> None:
     labels, held, each, series = case
-    signatures = dict.fromkeys(labels) if not are_distinct else {trace: trace for trace in labels}
+    signatures = dict.fromkeys(labels) if not are_distinct else {f"t{n}": n % each for n in range(len(labels))}
     found = find_slip(labels, series, signatures=signatures)
     sizes = list(held.values())
     if len(set(sizes)) < 2:
         assert found is None, "one size only: nothing varies"
     elif not are_distinct and len(sizes) < each + 2:
         assert found is None, "one capture below the largest size: rows that stop growing look like that"
+    elif not are_distinct and any(is_explained_with_limit(labels, item.rows) for item in series):
+        assert found is None, "rows that were padded and stop growing look like that"
     else:
         assert found is not None
         assert (dict(found.held), found.each) == (held, each)
@@ -338,13 +340,28 @@ def test_right_labels_never_slipped(case: tuple[dict[str, int], list[Series]]) -
     assert find_slip(labels, series) is None
 
 
-@given(correct(), st.integers(1, 64), st.sampled_from([1, 2, 4, 8]))
+@given(
+    correct(), st.integers(1, 64), st.sampled_from([1, 2, 4, 8]), st.booleans(), st.booleans(), st.booleans(), st.data()
+)
 def test_rows_that_stop_growing_never_slipped(
-    case: tuple[dict[str, int], list[Series]], limit: int, factor: int
+    case: tuple[dict[str, int], list[Series]],
+    limit: int,
+    factor: int,
+    is_padded: bool,
+    has_steps: bool,
+    is_first_gone: bool,
+    data: st.DataObject,
 ) -> None:
-    labels, _ = case
-    rows = {trace: min(factor * size, limit) for trace, size in labels.items()}
-    assert find_slip(labels, [Series("p", rows)], signatures=dict.fromkeys(labels, "the same")) is None
+    """Also with the steps of the profiler, which every right family of these versions has, and where small sizes call
+    other operators."""
+    labels, series = case
+    order = sorted(labels, key=lambda trace: -labels[trace])
+    steps: dict[str, int | None] = {trace: 3 * number + 2 for number, trace in enumerate(order)} if has_steps else {}
+    left = {trace: labels[trace] for trace in (order[1:] if is_first_gone else order)}
+    rows = {trace: min(series[0].rows[trace] if is_padded else factor * size, limit) for trace, size in left.items()}
+    small = data.draw(st.sampled_from([0, *left.values()]))
+    operators = {trace: size <= small for trace, size in left.items()}
+    assert find_slip(left, [Series("p", rows)], {trace: steps.get(trace) for trace in left}, operators) is None
 
 
 def test_padding_is_explained_by_the_smallest_factor_too() -> None:

@@ -8,12 +8,13 @@ pure.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from shapetrace_traces.judge.fit import Series
-from shapetrace_traces.judge.padding import is_explained
+from shapetrace_traces.judge.padding import is_explained, is_explained_with_limit
 
 MIN_TRACES = 3
 STEPS_EACH = 3
@@ -49,8 +50,9 @@ def find_slip(
     trace is rightly named and tells the factor of every product. Where that trace is gone the steps have to confirm the
     places.
 
-    Rows that stop growing look like the captures of the largest size. So two traces below it must share their rows, as
-    they never do before they stop growing; or the ``signatures`` (operators) of those that share a size must differ.
+    Rows that stop growing look like the captures of the largest size. So the ``signatures`` (operators) have to take
+    turns; or no padding with a limit explains the rows, and two traces below the largest size share their rows, as they
+    never do before they stop growing, or the signatures of those that share a size differ.
     """
     if len(set(labels.values())) < len(labels):
         return None
@@ -65,20 +67,39 @@ def find_slip(
         if factor < 1:  # rows that stop growing (a limit of the engine) look just like that
             continue
         slip = _with_factor(labels, item, factor, {})
-        if (
-            slip is not None
-            and set(slip.held.values()) <= set(labels.values())
-            and all(_agrees(slip.held, other) for other in varying)
-            and (_shares_below(slip.held) or _are_apart(slip.held, signatures or {}))
-        ):
+        is_told = slip is not None and set(slip.held.values()) <= set(labels.values())
+        if slip is not None and is_told and _is_borne_out(slip, labels, varying, signatures or {}):
             return slip
     if not steps or any(steps.get(trace) is None for trace in labels):
         return None
     for item in whole:
         slip = _with_factor(labels, item, Fraction(1), steps)
-        if slip is not None and all(_agrees(slip.held, other) for other in varying):
+        if slip is not None and _is_borne_out(slip, labels, varying, signatures or {}):
             return slip
     return None
+
+
+def _is_borne_out(
+    slip: Slip, labels: Mapping[str, int], series: Sequence[Series], signatures: Mapping[str, Hashable]
+) -> bool:
+    """Whether all products agree, and the captures of a size are no rows that were padded and stopped growing."""
+    if not all(_agrees(slip.held, item) for item in series):
+        return False
+    if _take_turns(slip, signatures):
+        return True
+    if any(is_explained_with_limit(labels, item.rows) for item in series):
+        return False
+    return _shares_below(slip.held) or _are_apart(slip.held, signatures)
+
+
+def _take_turns(slip: Slip, signatures: Mapping[str, Hashable]) -> bool:
+    """Whether the captures of one turn are alike at all sizes and unlike those of the other turns."""
+    by_turn: dict[int, set[Hashable]] = defaultdict(set)
+    for trace, turn in slip.turns.items():
+        by_turn[turn].add(signatures.get(trace))
+    alike = [next(iter(found)) for found in by_turn.values() if len(found) == 1]
+    is_repeated = len(slip.turns) > len(by_turn)
+    return is_repeated and len(by_turn) > 1 and None not in alike and len(set(alike)) == len(by_turn)
 
 
 def _with_factor(
