@@ -21,9 +21,10 @@ from shapetrace_capture import device
 from shapetrace_capture.alone import alone, size_bytes
 from shapetrace_capture.capture import RAISED, Capture, NoCapture
 from shapetrace_capture.graphs import GraphCounter
-from shapetrace_capture.process import MAX_ERROR_CHARACTERS, Process
+from shapetrace_capture.process import MAX_ERROR_CHARACTERS, Process, described
 from shapetrace_capture.ranks import RankId, coordinates, has_stacks, is_asked
 from shapetrace_capture.room import Room
+from shapetrace_capture.selftest import KERNELS, gpu_events
 from shapetrace_capture.stacks import Stacks
 from shapetrace_capture.window import Options, Window
 
@@ -216,8 +217,18 @@ class Session:
                     "reason": "; ".join([reason, *faults])[:MAX_ERROR_CHARACTERS],
                     "eager": eager,
                     "captureBegin": self.graphs.to_json(),
+                    "gpuEvents": self._gpu_events(),
                 },
             )
+
+    def _gpu_events(self) -> dict[str, Any] | None:
+        """Whether the profiler still sees kernels; None where nothing was captured, or without a GPU."""
+        if not self._asked or self._sequence == 0:
+            return None
+        try:
+            return gpu_events(self.torch, self._folder)
+        except Exception as error:  # it costs no trace that is there
+            return {"launched": KERNELS, "seen": 0, "error": described(error)[:MAX_ERROR_CHARACTERS]}
 
     def _told(self) -> dict[str, Any]:
         """What the process record says of the rank: versions, stacks, graphs counted."""

@@ -15,9 +15,11 @@ from shapetrace_contract.tag import Shape, TagError
 from shapetrace_traces.judge import Verdicts
 from shapetrace_traces.judge.ranks import planned_tags
 from shapetrace_traces.manifest import (
+    GpuEvents,
     ManifestCoverage,
     ManifestEngine,
     ManifestImage,
+    ManifestRank,
     ManifestSoftware,
     ManifestTrace,
     TraceContent,
@@ -218,3 +220,29 @@ def off_device(asked: str | None, traces: Sequence[ManifestTrace]) -> list[str]:
         f"{count} of {len(traces)} traces were recorded on the CPU and hold no graph, though the run asks for {asked}: "
         "does torch.cuda.is_available() hold in the engine's container?"
     ]
+
+
+def describe_gpu_events(part: Part | None) -> GpuEvents | None:
+    """What a rank's self-test saw; None where there was none, or something else stands in its place."""
+    done = part.get("done") if part is not None else None
+    try:
+        return GpuEvents.model_validate(done["gpuEvents"], strict=True) if isinstance(done, Mapping) else None
+    except (KeyError, ValidationError):
+        return None
+
+
+def blind_ranks(ranks: Sequence[ManifestRank]) -> tuple[bool, str] | None:
+    """Whether the profiler still saw every kernel on all ranks that were asked, in words; None where none was."""
+    asked = [(item.rank, item.gpu_events) for item in ranks if item.gpu_events is not None]
+    blind = [(rank, events) for rank, events in asked if events.error or events.seen < events.launched]
+    if not asked:
+        return None
+    if not blind:
+        return True, f"after the captures the profiler saw every kernel of a test on {len(asked)} ranks"
+    rank, events = blind[0]
+    more = f" and {len(blind) - 1} more ranks" if len(blind) > 1 else ""
+    why = f" ({events.error})" if events.error else ""
+    return False, (
+        f"after the captures the profiler saw {events.seen} of {events.launched} kernels on rank {rank}{more}{why}: "
+        "later traces of such a process hold no kernels, those of the captures are not touched"
+    )

@@ -26,7 +26,14 @@ from shapetrace_traces.manifest import (
     digest,
 )
 
-from shapetrace_finish.about import describe_content, describe_coverage, describe_engine, describe_software, off_device
+from shapetrace_finish.about import (
+    describe_content,
+    describe_coverage,
+    describe_engine,
+    describe_gpu_events,
+    describe_software,
+    off_device,
+)
 
 Part = Mapping[str, Any]
 
@@ -195,6 +202,7 @@ def _rank(item: RankVerdict, part: Part | None) -> ManifestRank:
         verdict=item.verdict,
         reasons=[*item.reasons, *item.notes],
         eager=item.eager,
+        gpu_events=describe_gpu_events(part),
     )
 
 

@@ -11,7 +11,7 @@ from shapetrace_contract.reasons import Verdict
 from shapetrace_traces.judge.verdicts import uncovered
 from shapetrace_traces.manifest import Manifest, ManifestRank
 
-from shapetrace_finish.about import off_device
+from shapetrace_finish.about import blind_ranks, off_device
 
 MAX_EAGER_CHARACTERS = 200
 """Of the first rank's reason; each rank's own is in the manifest."""
@@ -44,7 +44,13 @@ def _fits(text: str) -> bool:
 
 def _text(manifest: Manifest, uri: str, sha256: str, failure: dict[str, Any] | None, chosen: list[ManifestRank]) -> str:
     rows = [rank_row(item.model_dump(mode="json", by_alias=True)) for item in chosen]
-    value = {"v": VERSION, "verdict": manifest.verdict.value, "uri": uri, "sha256": sha256, "failure": failure}
+    value: dict[str, Any] = {
+        "v": VERSION,
+        "verdict": manifest.verdict.value,
+        "uri": uri,
+        "sha256": sha256,
+        "failure": failure,
+    }
     eager = next((item.eager for item in manifest.ranks if item.eager), None)
     if manifest.verdict is Verdict.EAGER and eager is not None:
         value["eager"] = shorten(eager, MAX_EAGER_CHARACTERS)
@@ -53,6 +59,9 @@ def _text(manifest: Manifest, uri: str, sha256: str, failure: dict[str, Any] | N
         notes.append(uncovered([item.caller for item in manifest.untagged]))
     if notes:
         value["note"] = shorten("; ".join(notes), MAX_NOTE_CHARACTERS)
+    events = blind_ranks(manifest.ranks)
+    if events is not None:
+        value["gpuEvents"] = {"ok": events[0], "message": shorten(events[1], MAX_NOTE_CHARACTERS)}
     rest = len(manifest.ranks) - len(rows)
     body = {**value, "ranks": rows} if not rest else {**value, "ranks": rows, "rest": rest}
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))

@@ -44,7 +44,7 @@ def plan_of(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def done_of(records: int, processes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """``done.json`` from the process records of a rank: it is ``ok`` if none of them notes an error."""
-    counted = {"all": 0, "tagged": 0}
+    counted = {"all": 0, "tagged": 0, "measured": 0}
     untagged: list[str] = []
     errors: list[str] = []
     for process in processes:
@@ -59,4 +59,5 @@ def done_of(records: int, processes: Iterable[Mapping[str, Any]]) -> dict[str, A
         "reason": "; ".join(["Done", *errors])[:1000],
         "eager": None,
         "captureBegin": {**counted, "untagged": untagged},
+        "gpuEvents": None,
     }

@@ -18,6 +18,8 @@ PREFLIGHT_PASSED = "PreflightPassed"
 CAPTURED = "AllCaptured"
 UPLOADED = "AllUploaded"
 PROGRESS_UNREACHABLE = "ProgressUnreachable"
+KERNELS_SEEN = "KernelsSeen"
+KERNELS_MISSING = "KernelsMissing"
 ENDED = "Ended"
 
 

@@ -144,6 +144,14 @@ class ManifestTrace(_Model):
     """None where the trace was not indexed."""
 
 
+class GpuEvents(_Model):
+    """Whether the profiler still saw kernels after the captures: of so many that were launched for it."""
+
+    launched: int
+    seen: int
+    error: str | None = None
+
+
 class ManifestRank(_Model):
     """One rank's place, counters and verdict. Counters are None where no part tells them."""
 
@@ -162,6 +170,8 @@ class ManifestRank(_Model):
     reasons: list[str] = Field(default_factory=list)
     eager: str | None = None
     """Why there are no graphs, by the user's or the engine's choice."""
+    gpu_events: GpuEvents | None = None
+    """None where the rank used no GPU, or nobody asked."""
 
 
 class ManifestLost(_Model):

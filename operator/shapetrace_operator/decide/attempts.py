@@ -31,6 +31,7 @@ def begin(draft: Draft, number: int, ranks_count: int) -> None:
     status.verdict = status.manifest = status.failure = status.capture_time = None
     if status.start_time is None:
         status.start_time = draft.case.now
+    status.conditions = [item for item in status.conditions if item.type is not ConditionType.GPU_EVENTS_RECORDED]
     for kind in STEPS:
         draft.condition(kind, ConditionStatus.UNKNOWN, conditions.WAITING)
     draft.condition(ConditionType.FINISHED, ConditionStatus.FALSE, conditions.IN_PROGRESS)

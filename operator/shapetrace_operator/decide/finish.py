@@ -41,6 +41,8 @@ class Result:
     eager: str = ""
     """Why there are no graphs, where the verdict is Eager."""
     note: str = ""
+    gpu_events: tuple[bool, str] | None = None
+    """Whether the profiler still saw kernels after the captures, and what is to be said of it."""
     """Places that captured graphs outside the hooks, in words."""
     reason: Reason | None = None
     """Without a manifest: why."""
@@ -145,9 +147,16 @@ def parse(text: str) -> Result | None:
             rest=bool(value.get("rest")),
             eager=_words(value.get("eager")),
             note=_words(value.get("note")),
+            gpu_events=_gpu_events(value.get("gpuEvents")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _gpu_events(value: Any) -> tuple[bool, str] | None:
+    if not isinstance(value, dict) or not isinstance(value.get("ok"), bool):
+        return None
+    return value["ok"], _words(value.get("message"))
 
 
 def _words(value: Any) -> str:

@@ -30,6 +30,7 @@ def apply(attempt: Attempt, result: Result | None) -> bool:
         status.manifest = Manifest(uri=result.uri, sha256=result.sha256)
         _ranks(attempt, result)
         _cause(attempt, result)
+        _gpu_events(attempt, result)
         good = result.verdict in GOOD and not _not_proven(attempt, result)
         if good:
             status.failure = None
@@ -43,6 +44,15 @@ def apply(attempt: Attempt, result: Result | None) -> bool:
     ranks.end(attempt.draft, steps.lost_state(attempt.pods))
     _counted(attempt, False)
     return False
+
+
+def _gpu_events(attempt: Attempt, result: Result) -> None:
+    """Of runs with a GPU only; it tells of what may be recorded later, so no run fails by it."""
+    if result.gpu_events is not None:
+        is_good, message = result.gpu_events
+        value = ConditionStatus.TRUE if is_good else ConditionStatus.FALSE
+        reason = conditions.KERNELS_SEEN if is_good else conditions.KERNELS_MISSING
+        attempt.draft.condition(ConditionType.GPU_EVENTS_RECORDED, value, reason, message)
 
 
 def _not_proven(attempt: Attempt, result: Result) -> bool:

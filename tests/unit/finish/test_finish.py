@@ -459,3 +459,38 @@ def test_it_runs_as_a_module(attempt: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert "Complete, 24/24 traces, 2 ranks" in done.stderr
     assert attempt.message["verdict"] == "Complete"
+
+
+@pytest.mark.parametrize(
+    ("seen", "ok", "said"),
+    [
+        ((8, 8), True, "saw every kernel of a test on 2 ranks"),
+        ((8, 3), False, "saw 3 of 8 kernels on rank 1: later traces of such a process hold no kernels"),
+        ((0, 0), False, "saw 0 of 8 kernels on rank 0 and 1 more ranks"),
+    ],
+)
+def test_what_the_profiler_saw_of_a_gpu_is_in_manifest_and_message(
+    attempt: Any, seen: tuple[int, int], ok: bool, said: str
+) -> None:
+    both_ranks(attempt)
+    for rank in range(2):
+        part = json.loads(attempt.store.get(keys.part_key(rank)))
+        part["done"]["gpuEvents"] = {"launched": 8, "seen": seen[rank]}
+        (attempt.folder / keys.part_key(rank)).unlink()
+        attempt.store.put(keys.part_key(rank), json.dumps(part).encode())
+    assert finish(attempt) == 0
+    assert (attempt.message["verdict"], attempt.message["gpuEvents"]["ok"]) == ("Complete", ok)
+    assert said in attempt.message["gpuEvents"]["message"]
+    assert [item.gpu_events.seen for item in attempt.manifest.ranks] == list(seen)
+
+
+@pytest.mark.parametrize("value", [None, 3, {"launched": "8", "seen": 8}, {"launched": 8}])
+def test_without_a_test_of_the_profiler_nothing_is_said_of_it(attempt: Any, value: Any) -> None:
+    both_ranks(attempt)
+    part = json.loads(attempt.store.get(keys.part_key(0)))
+    part["done"]["gpuEvents"] = value
+    (attempt.folder / keys.part_key(0)).unlink()
+    attempt.store.put(keys.part_key(0), json.dumps(part).encode())
+    assert finish(attempt) == 0
+    assert "gpuEvents" not in attempt.message
+    assert all(item.gpu_events is None for item in attempt.manifest.ranks)

@@ -233,7 +233,7 @@ spool.write_json(spool.process_file(ROOT, 1), {"rank": 0, "captureBegin": begun}
         assert (line["runner"], line["shapes"]) == ("Script", ["Script__bs_1", "Script__bs_2"])
         done = spool.read_json(run.folder() / spool.DONE) or {}
         assert (done["records"], done["ok"]) == (2, True)
-        assert done["captureBegin"] == {"all": 3, "tagged": 2, "untagged": ["a:1 f"]}
+        assert done["captureBegin"] == {"all": 3, "tagged": 2, "measured": 0, "untagged": ["a:1 f"]}
 
 
 def test_a_script_that_fails_gets_no_end(tmp_path: Path) -> None:

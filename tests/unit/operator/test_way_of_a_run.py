@@ -170,6 +170,17 @@ def test_an_eager_run_says_why_it_has_no_graphs(stage: Any, make: Any, eager: An
     assert run.message("Succeeded") == f"no graphs were captured{said}"
 
 
+@pytest.mark.parametrize("ok", [True, False])
+def test_whether_kernels_are_still_seen_is_a_condition_and_fails_no_run(stage: Any, make: Any, ok: bool) -> None:
+    run = stage().capturing().finished_engine(40)
+    run.step(40)
+    run.finish_answers(make.verdict_message(gpuEvents={"ok": ok, "message": "what was seen"}))
+    run.step(60)
+    assert run.status["phase"] == "Succeeded"
+    assert run.condition("GpuEventsRecorded") == (("True", "KernelsSeen") if ok else ("False", "KernelsMissing"))
+    assert run.message("GpuEventsRecorded") == "what was seen"
+
+
 @pytest.mark.parametrize("note", ["1 place captured graphs that no hook covers, first lazy.py:3 f", "", None, 3])
 def test_a_complete_run_says_of_what_it_is_not(stage: Any, make: Any, note: Any) -> None:
     run = stage().capturing().finished_engine(40)
