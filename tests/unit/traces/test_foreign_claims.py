@@ -256,3 +256,63 @@ def test_a_span_that_repeats_the_label_does_not_protect_it_from_its_rows(tmp_pat
         events.capture(Work({8: 5, 24: 20}.get(size, size)), span=f"capture_{size}_DECODE")
         kineto.write(tmp_path / f"bs_{size}_rank0.json.gz", events.text(identity=f"{number:032X}"))
     assert make_plan(look(tmp_path), "tag").refused.keys() == {"bs_8_rank0.json.gz", "bs_24_rank0.json.gz"}
+
+
+# ---- a file of many captures that is named as one
+
+
+def test_a_name_of_one_size_on_a_file_of_many_captures_is_contradicted(tmp_path: Path) -> None:
+    name = f"{RUNNER}_bs_8_rank0.json.gz"
+    kineto.write_combined(tmp_path, graphs((1, 2, 4, 8))).rename(tmp_path / name)
+    report = look(tmp_path)
+    assert report.verdict is Standing.MISLABELLED
+    held = {item.capture.window: None if item.shape is None else item.shape.size for item in report.findings}
+    assert held == {0: 8, 1: 4, 2: 2, 3: 1}
+    assert {item.capture.window for item in report.findings if item.wrong} == {1, 2, 3}
+    assert {item.claimed.size for item in report.findings if item.claimed is not None} == {8}
+    assert "one of 4 captures in a file whose name says DecodeCudaGraphRunner__bs_8" in report.reasons[0]
+    assert words(report) == {"consistent"}
+
+
+def test_a_list_that_gives_one_size_to_a_file_of_many_captures_is_contradicted(tmp_path: Path) -> None:
+    kineto.write_combined(tmp_path, graphs((2, 8))).rename(tmp_path / "capture_rank_0.json.gz")
+    (tmp_path / "execution_details.json").write_text(json.dumps([{"file": "capture_rank_0.json.gz", "batch_size": 8}]))
+    report = look(tmp_path)
+    assert report.verdict is Standing.MISLABELLED
+    assert "execution_details.json says" in report.reasons[0]
+
+
+@pytest.mark.parametrize("padded", [4, 16])
+def test_pieces_of_one_capture_whose_experts_have_other_rows_are_one_capture(tmp_path: Path, padded: int) -> None:
+    """Each piece is a layer, and its experts get the tokens that the router sends them."""
+    for number, size in enumerate((4, 8)):
+        events = Events(start=4909733316064.125 + 1e6 * number)
+        for layer in range(3):
+            events.call("hipStreamBeginCapture")
+            rows = -(-size // padded) * padded
+            for weight in (64, 192, 256):
+                events.operator("aten::mm", [rows, 64], [64, weight])
+            events.operator("aten::mm", [1 + layer, 64], [64, 512])
+            events.operator("aten::mm", [1 + layer, 512], [512, 64])
+            events.call("hipStreamEndCapture")
+        kineto.write(tmp_path / f"{RUNNER}_bs_{size}_rank0.json.gz", events.text(identity=f"{number:032X}"))
+    report = look(tmp_path)
+    assert (report.verdict, len(report.findings)) == (Standing.COMPLETE, 2)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_a_label_made_from_rows_speaks_for_or_against_no_name(tmp_path: Path, width: int) -> None:
+    """The captures of one run, in files of their own and in one file; names of the former changed places."""
+    kineto.write_tagged(tmp_path / "each", graphs((2, 4, 8), width=width))
+    four, eight = (tmp_path / f"each/{RUNNER}_bs_{size}_rank0.json.gz" for size in (4, 8))
+    four.rename(tmp_path / "x")
+    eight.rename(four)
+    (tmp_path / "x").rename(eight)
+
+    def named(report: Report) -> dict[int | None, Any]:
+        return {i.capture.name.size: (i.shape, i.size, i.wrong) for i in report.findings if i.claimed is not None}
+
+    alone = named(look(tmp_path / "each"))
+    kineto.write_combined(tmp_path / "all", graphs((2, 4, 8), width=width))
+    assert named(look(tmp_path)) == alone
+    assert [shape.size for shape, _, wrong in alone.values() if wrong] == [8, 4]

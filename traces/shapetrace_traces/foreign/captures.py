@@ -138,6 +138,7 @@ def captures_of(file: File, details: int | None) -> list[Capture]:
                 launches=window["launches"],
                 began_nanoseconds=began,
                 device=whole.device,
+                details=details,
                 left_out=_left_out(window, whole.left_out),
             )
         )
@@ -189,6 +190,7 @@ def is_combined(index: Mapping[str, Any], name: Name) -> bool:
     """Whether the windows of a trace are captures of their own, and not the pieces of one.
 
     They are where one product has other rows from window to window; and where the exporter of combined files wrote it.
+    Where the name says one size, most products have to differ, and none may have the rows of that size in every window.
     """
     windows = index["windows"]
     if not windows or (isinstance(index.get("metadata"), Mapping) and index["metadata"].get("tag")):
@@ -202,7 +204,13 @@ def is_combined(index: Mapping[str, Any], name: Name) -> bool:
         for product, rows in (window.get("gemms") or {}).items():
             by_product.setdefault(product, set()).add(tuple(sorted(rows)))
     everywhere = Counter(product for window in windows for product in window.get("gemms") or {})
-    return any(len(rows) > 1 and everywhere[product] == len(windows) for product, rows in by_product.items())
+    shared = [rows for product, rows in by_product.items() if everywhere[product] == len(windows)]
+    varying = sum(1 for rows in shared if len(rows) > 1)
+    if name.size is None:
+        return varying > 0
+    # pieces of one capture differ too, in the rows of experts: but not in what has a row for each token
+    alike = [int(next(iter(rows))[0]) for rows in shared if len(rows) == 1 and len(next(iter(rows))) == 1]
+    return name.size not in alike and varying > sum(1 for rows in alike if rows >= name.size)
 
 
 def _inside(index: Mapping[str, Any]) -> Mapping[str, Any]:

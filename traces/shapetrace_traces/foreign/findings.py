@@ -49,11 +49,22 @@ class Finding:
 def judge_captures(captures: Sequence[Capture], width: int = 1) -> list[Finding]:
     """Judge all captures of a directory together. Pure. ``width`` is how many rows a request has where no name says."""
     claims = {capture.key: claim for capture in captures if (claim := claim_of(capture)) is not None}
-    measured = measured_labels([capture for capture in captures if capture.key not in claims], width)
-    labels = {key: shape for key, (shape, _) in (claims | measured).items()}
+    # a name of one capture cannot be that of each window in the file
+    unlabelled = [capture for capture in captures if capture.key not in claims or capture.window is not None]
+    measured = measured_labels(unlabelled, width)
+    windows = Counter(capture.file for capture in captures if capture.window is not None)
+    given = {key: claim for key, claim in claims.items() if key not in {capture.key for capture in unlabelled}}
+    labels = {key: shape for key, (shape, _) in (given | measured).items()}
     traces = {capture.key: as_trace(capture, labels[capture.key]) for capture in captures if capture.key in labels}
-    sizes = fit_sizes(list(traces.values()))
-    moved, variants = sort_out(list(traces.values()), sizes)
+    sizes: dict[str, Fit] = {}
+    moved: dict[str, Moved] = {}
+    variants: dict[str, Mapping[str, VariantFit]] = {}
+    for keys in (given, measured):  # labels made here are no claims: they speak for or against no name
+        group = [trace for key, trace in traces.items() if key in keys]
+        sizes |= fit_sizes(group)
+        of_group, fits = sort_out(group, sizes)
+        moved |= of_group
+        variants |= fits
     others = other_claims(captures, traces)
     duplicates = find_duplicates(list(traces.values()))
     slips = _slips(captures, traces)
@@ -66,17 +77,19 @@ def judge_captures(captures: Sequence[Capture], width: int = 1) -> list[Finding]
         rank, wrong_rank = ranks.get(capture.key, (capture.rank, ""))
         if label is None:
             text = "neither name nor events tell a size: were shapes recorded?"
-            found.append(Finding(capture, None, "", None, "unproven", {}, rank, (text,), ()))
+            found.append(Finding(capture, claimed, source, None, "unproven", {}, rank, (text,), ()))
             continue
         judged = _Judged(label, sizes[capture.key], variants.get(capture.key, {}))
         if capture.key in moved:
             judged.move(moved[capture.key])
         if capture.key in slips:
             judged.slip(slips[capture.key], capture.key, turns[capture.key])
-        origin = source or measured[capture.key][1]
+        origin = measured[capture.key][1] if capture.key in measured else source
         if ROWS in (origin, capture.copied_from):
             judged.of_rows(1 if is_by_tokens(capture) else width, origin)
-        judged.look_inside(traces[capture.key], capture, source)
+        if capture.window is not None:
+            judged.of_many(claimed, source, windows[capture.file])
+        judged.look_inside(traces[capture.key], capture, "" if capture.window is not None else source)
         if capture.key in others:
             judged.hear(others[capture.key], origin, capture.copied_from == ROWS)
         if wrong_rank:
@@ -140,6 +153,12 @@ class _Judged:
         each = "a row each" if width == 1 else f"{width} rows each"
         made = f"its size was taken from its rows, {each}: there was no label to hold against them"
         self.evidence[0] = f"{self.evidence[0]}; {made}"
+
+    def of_many(self, claimed: Shape | None, source: str, count: int) -> None:
+        """It is a window of a file: what labels the file with one size contradicts the others in it."""
+        if claimed is not None and self.held is not None and claimed.size != self.held:
+            text = f"holds size {self.held}, one of {count} captures in a file whose name says {claimed.tag}"
+            self.wrong.append(text if source == "its name" else text.replace("whose name", f"of which {source}"))
 
     def look_inside(self, trace: Trace, capture: Capture, source: str) -> None:
         """What the trace says of itself beside a shape: stage and rank in our metadata, the engine's span."""

@@ -19,9 +19,8 @@ _TOKENS = ("prefill", "piecewise", "extend")
 
 
 def claim_of(capture: Capture) -> tuple[Shape, str] | None:
-    """The shape that a capture is labelled with, and where; our own metadata speaks after the name, not for it."""
-    if capture.window is not None:
-        return None
+    """The shape that a capture, or the file of a window, is labelled with, and where; our own metadata speaks after the
+    name, not for it."""
     if (shape := capture.name.shape) is not None:
         return shape, "its name"
     if capture.metadata is not None:
