@@ -75,6 +75,7 @@ def _engine(spec: ProfileRunSpec) -> Iterator[str]:
             models=[model.to_dict() for model in spec.models],
             targets=[target.to_dict() for target in spec.capture.targets],
             parallelism=spec.parallelism.to_dict(),
+            stacks=spec.capture.stacks.value,
         )
         yield from _hub(spec)
 

@@ -133,8 +133,18 @@ def refusals(
     models: Sequence[Mapping[str, Any]],
     targets: Sequence[Mapping[str, Any]],
     parallelism: Mapping[str, int],
+    stacks: str = "None",
 ) -> Iterator[str]:
-    """Why engine ``name`` (one of :data:`SERVING`) cannot be started like this; each names field and fix."""
+    """Why engine ``name`` (one of :data:`SERVING`) cannot be started like this; each names field and fix.
+
+    ``stacks`` is ``capture.stacks``.
+    """
+    has_others = any(int(count) > 1 for count in parallelism.values())
+    if stacks == "First" and has_others and _waits_on_the_device(args):
+        yield (
+            "capture.stacks: with DeepEP the ranks wait for each other on the device, and give up after a time; stacks "
+            "on the first rank only keep it behind the others. Say stacks: None, or All"
+        )
     roles = [str(model.get("role") or "target") for model in models]
     if roles.count("target") != 1:
         yield f"models: {name} needs exactly one model with role target"
@@ -144,6 +154,12 @@ def refusals(
     else:
         yield from refused(args, VLLM_REFUSED)
         yield from _vllm(args, targets)
+
+
+def _waits_on_the_device(args: Sequence[str]) -> bool:
+    """DeepEP, by the options of SGLang and of vLLM."""
+    option = given(args, "--moe-a2a-backend", "--all2all-backend")
+    return option is not None and option.value.lower().startswith("deepep")
 
 
 def _sglang(

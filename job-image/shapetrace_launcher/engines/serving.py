@@ -76,6 +76,7 @@ def check(engine: EngineSettings, capture: CaptureSettings) -> None:
             models=engine.models,
             targets=capture.targets,
             parallelism=engine.parallelism,
+            stacks=capture.stacks,
         ),
         None,
     )

@@ -138,3 +138,15 @@ def test_a_target_without_sizes_only_filters() -> None:
     targets = [{"runner": "draft", "unit": "bs", "sizes": []}, {"runner": "decode", "unit": "tok"}]
     assert told("sglang", targets=targets) == []
     assert told("vllm", targets=targets) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("sglang", ("--moe-a2a-backend", "deepep")), ("vllm", ("--all2all-backend=deepep_low_latency",))],
+)
+def test_stacks_on_one_rank_that_holds_up_the_others_on_the_device_are_refused(name: str, args: tuple[str]) -> None:
+    (found,) = told(name, *args, parallelism={"tensor": 8}, stacks="First")
+    assert found.startswith("capture.stacks: with DeepEP")
+    for stacks, tensor in (("All", 8), ("None", 8), ("First", 1)):
+        assert told(name, *args, parallelism={"tensor": tensor}, stacks=stacks) == []
+    assert told(name, parallelism={"tensor": 8}, stacks="First") == []
