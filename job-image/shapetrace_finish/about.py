@@ -197,6 +197,8 @@ def describe_content(index: Mapping[str, Any]) -> TraceContent | None:
     try:
         return TraceContent(
             windows=len(windows) if isinstance(windows, list) else None,
+            window_microseconds=_window_times(windows),
+            profiler_steps=index.get("profilerSteps") or [],
             launches_in_windows=index.get("launchesInWindows"),
             nodes_in_windows=index.get("nodesInWindows"),
             gpu_in_windows=index.get("gpuInWindows"),
@@ -220,6 +222,11 @@ def off_device(asked: str | None, traces: Sequence[ManifestTrace]) -> list[str]:
         f"{count} of {len(traces)} traces were recorded on the CPU and hold no graph, though the run asks for {asked}: "
         "does torch.cuda.is_available() hold in the engine's container?"
     ]
+
+
+def _window_times(windows: Any) -> list[tuple[Any, Any]]:
+    found = windows if isinstance(windows, list) else []
+    return [(item.get("beginMicroseconds"), item.get("endMicroseconds")) for item in found if isinstance(item, Mapping)]
 
 
 def describe_gpu_events(part: Part | None) -> GpuEvents | None:

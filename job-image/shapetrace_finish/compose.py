@@ -166,6 +166,7 @@ def _trace(entry: Mapping[str, Any], judged: TraceVerdict, record: Mapping[str, 
     tensor_rank = record.get("tp")
     return ManifestTrace(
         key=trace.key,
+        seq=seq if isinstance(seq := entry.get("seq"), int) else None,
         sha256=entry["sha256"],
         stored_bytes=entry["bytes"],
         raw_sha256=trace.raw_sha256,

@@ -94,6 +94,9 @@ class TraceContent(_Model):
     """A few numbers of the trace's index (docs/trace-index.md)."""
 
     windows: int | None = None
+    window_microseconds: list[tuple[float, float]] = Field(default_factory=list)
+    """Begin and end of each, after the base time; the first 64."""
+    profiler_steps: list[int] = Field(default_factory=list)
     launches_in_windows: int | None = None
     nodes_in_windows: int | None = None
     gpu_in_windows: int | None = None
@@ -117,6 +120,8 @@ class Support(_Model):
 class ManifestTrace(_Model):
     """One stored trace. ``key`` is relative to the attempt's folder."""
 
+    seq: int | None = None
+    """The rank's captures are counted from 0, in the order in which they were made."""
     key: str
     sha256: str
     """Hexadecimal, of the stored bytes."""

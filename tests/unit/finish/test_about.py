@@ -109,6 +109,21 @@ def test_a_trace_says_what_its_index_counted(attempt: Any) -> None:
     assert len(content.sequence_sha256) == 64
 
 
+def test_where_the_windows_are_and_which_steps_they_were_travels_in_the_manifest() -> None:
+    windows = [{"beginMicroseconds": 1.5, "endMicroseconds": 2.5, "launches": 3}]
+    content = describe_content({"windows": windows, "profilerSteps": [134]})
+    assert content is not None
+    assert (content.window_microseconds, content.profiler_steps) == ([(1.5, 2.5)], [134])
+
+
+def test_the_order_of_the_captures_of_a_rank_is_in_the_manifest(attempt: Any) -> None:
+    attempt.put_rank(0)
+    attempt.put_rank(1)
+    for rank in range(2):
+        seqs = sorted(trace.seq for trace in finish(attempt).traces if trace.rank == rank)
+        assert seqs == list(range(12))
+
+
 @pytest.mark.parametrize("index", [{}, {"error": "no"}, {"windows": [], "launchesInWindows": "many"}, {"flags": 3}])
 def test_an_index_that_is_none_of_ours_gives_no_content(index: dict[str, Any]) -> None:
     assert describe_content(index) is None

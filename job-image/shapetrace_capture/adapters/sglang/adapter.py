@@ -220,7 +220,7 @@ class Adapter:
                 mode=kind.mode,
                 known=(lambda: key in backend._graphs) if hasattr(backend, "_graphs") else None,
                 state=lambda: engine_state(around),
-                more=witnesses(runner),
+                more={**witnesses(runner), "backend": name},
                 refused=refused,
             )
 
