@@ -58,19 +58,21 @@ class RankVerdict:
     eager: str | None = None
 
 
-def judge_rank(rank: int, part: Mapping[str, Any] | None, traces: Sequence[TraceVerdict]) -> RankVerdict:
-    """The verdict of ``rank``. ``part`` is None for a rank that left nothing at all."""
+def judge_rank(
+    rank: int, part: Mapping[str, Any] | None, traces: Sequence[TraceVerdict], lacks: Sequence[str] = ()
+) -> RankVerdict:
+    """The verdict of ``rank``. ``part`` is None for a rank that left nothing at all, ``lacks`` is what it did not plan
+    though its peers did."""
     if part is None:
         return RankVerdict(rank, Verdict.PARTIAL, None, 0, 0, 0, 0, [f"rank {rank} left no part and no trace"])
     planned = planned_tags(part)
     stored, lost = entries(part, "traces"), [item for item in entries(part, "lost") if _is_capture(item)]
     captures = [item for item in stored if _is_capture(item)]
     unstored = _unstored(part)
-    done = part.get("done") if isinstance(part.get("done"), Mapping) else None
-    eager = str(done["eager"]) if done is not None and done.get("eager") else None
+    eager = eager_reason(part)
     wrong = [f"{_name(item)} holds {what}" for item in traces for what in item.holds]
     partial = list(_recording(rank, part, planned, eager)) + list(_delivery(part, planned, captures, lost, unstored))
-    partial += _damage(traces)
+    partial += [*lacks, *_damage(traces)]
     if len(traces) < len(stored):
         partial.append(f"{len(stored) - len(traces)} entries of its part name no trace: key or tag cannot be read")
     if wrong:
@@ -118,6 +120,17 @@ def planned_tags(part: Mapping[str, Any]) -> list[str]:
     return list(tags)
 
 
+def eager_reason(part: Mapping[str, Any]) -> str | None:
+    """Why the rank has no graphs by choice; None where it does not say so."""
+    done = part.get("done")
+    return str(done["eager"]) if isinstance(done, Mapping) and done.get("eager") else None
+
+
+def unread_lines(part: Mapping[str, Any]) -> int:
+    """Lines of its plan that cannot be read."""
+    return sum(1 for line in _items(part, "plan") if not _is_plan(line))
+
+
 def _recording(rank: int, part: Mapping[str, Any], planned: Sequence[str], eager: str | None) -> Iterable[str]:
     """What is missing of the rank's own records."""
     if part.get("recovered"):
@@ -139,7 +152,7 @@ def _recording(rank: int, part: Mapping[str, Any], planned: Sequence[str], eager
             yield f"the hook of {target} failed: {shorten(state, 200)}"
     if not planned and eager is None:
         yield "no plan: the engine announced no shape"
-    unread = sum(1 for line in _items(part, "plan") if not _is_plan(line))
+    unread = unread_lines(part)
     if unread:
         yield f"{unread} lines of its plan cannot be read: what they planned is not known"
     done = part.get("done")

@@ -8,6 +8,7 @@ from typing import Any
 
 from shapetrace_contract.reasons import Verdict
 
+from shapetrace_traces.judge.agreement import find_disagreements
 from shapetrace_traces.judge.evidence import Trace, read_trace
 from shapetrace_traces.judge.fit import Fit
 from shapetrace_traces.judge.identity import find_duplicates, find_mismatch
@@ -51,11 +52,11 @@ def judge(parts: Sequence[Mapping[str, Any]], *, engine: str = "", ranks: Iterab
     traces = [trace for rank, part in sorted(by_rank.items()) for trace in _read(part, rank)]
     judged = _judge_traces(traces, MarkerTable.of(engine))
     chosen = sorted(asked | {rank for rank, part in by_rank.items() if entries(part, "traces")})
+    lacking = find_disagreements({rank: part for rank, part in by_rank.items() if rank in asked})
     verdicts = []
     for rank in chosen:
         own = [judged[trace.key] for trace in traces if trace.rank == rank]
-        found = judge_rank(rank, by_rank.get(rank), own)
-        verdicts.append(found)
+        verdicts.append(judge_rank(rank, by_rank.get(rank), own, lacking.get(rank, ())))
     untagged = _merged((rank, {"caller": caller}) for rank in chosen for caller in _untagged(by_rank.get(rank) or {}))
     not_planned = _merged(
         (rank, {"shape": item.get("shape"), "reason": str(item.get("reason") or "")})
