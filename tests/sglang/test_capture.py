@@ -22,8 +22,9 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def check(folder: Path, expected: list[str], number: int = 0) -> list[reading.Trace]:
-    """The traces are those of ``expected`` tags, planned before, in this order, and each is what it says it is."""
+def check(folder: Path, expected: list[str], number: int = 0, *, steps: int = 1) -> list[reading.Trace]:
+    """The traces are those of ``expected`` tags, planned before, in this order, and each is what it says it is:
+    ``steps`` forwards of the model in one graph."""
     found = reading.traces(folder, number)
     assert [trace.tag for trace in found] == expected
     assert reading.planned(folder, number) == expected
@@ -34,7 +35,7 @@ def check(folder: Path, expected: list[str], number: int = 0) -> list[reading.Tr
     for trace in found:
         _, unit, size, variants = reading.said(trace.tag)
         rows = size * reading.width(trace.tag) if unit == "bs" else size
-        assert trace.rows == rows, trace.tag
+        assert (trace.rows, trace.forwards) == (rows, steps), trace.tag
         assert trace.variants == {axis: value for axis, value in variants.items() if axis != "prefix"}, trace.tag
         assert (trace.record["dirty"], trace.record["error"]) == ([], None), trace.tag
         seen = trace.record["witnesses"]
@@ -86,6 +87,49 @@ def test_the_step_configurations_of_adaptive_speculation_are_told_apart(sglang: 
         expected += tags(f"EAGLEDraftCudaGraphRunner-draft0-step{steps}-w2", (4, 2, 1), [{}])
     found = check(sglang.folder("adaptive"), expected)
     assert {trace.record["witnesses"]["steps"] for trace in found} == {1, 3}
+
+
+def test_the_draft_extend_of_eagle_is_a_draft_of_its_width(newest: Ran) -> None:
+    check(newest.folder("draft_extend"), tags("EAGLEDraftExtendCudaGraphRunner-draft0-w4", (4, 2, 1), [{}]))
+
+
+def test_each_layer_of_a_multi_layer_draft_is_a_runner_of_its_own_step(newest: Ran) -> None:
+    found = check(
+        newest.folder("multi_layer"),
+        [
+            tag
+            for step in (2, 1, 0)
+            for tag in tags(f"MultiLayerEagleDraftExtendCudaGraphRunner-draft{step}-step{step}-w4", (4, 2, 1), [{}])
+        ],
+    )
+    for trace in found:
+        seen = trace.record["witnesses"]
+        assert (seen["topk"], seen["steps"], seen["draftTokens"]) == (1, 3, 4)
+
+
+def test_all_layers_in_one_graph_are_one_trace_named_by_the_first(newest: Ran) -> None:
+    expected = tags("MultiLayerEagleDraftExtendCudaGraphRunner-draft0-step0-w4", (4, 2, 1), [{}])
+    for trace in check(newest.folder("multi_layer_in_one_graph"), expected, steps=3):
+        assert trace.record["witnesses"]["graphs"] == 1
+
+
+def test_all_steps_of_a_frozen_kv_draft_are_one_trace(newest: Ran) -> None:
+    expected = tags("FrozenKVMTPCudaGraphRunner-draft0-w2", (4, 2, 1), [{}])
+    for trace in check(newest.folder("frozen_kv"), expected, steps=3):
+        assert (trace.record["witnesses"]["graphs"], trace.record["witnesses"]["topk"]) == (1, 2)
+
+
+def test_draft_and_verify_of_a_linear_uno_are_variants_of_lora(newest: Ran) -> None:
+    found = check(newest.folder("uno"), tags("UnoDecodeCudaGraphRunner-w3", (4, 2, 1), AXES["lora"]))
+    assert newest.returned("uno") == [4, 2, 1], "its own capture prepared the adapter for each draft"
+    for trace in found:
+        assert trace.record["witnesses"]["engine"] == reading.said(trace.tag)[3]
+
+
+def test_target_and_draft_of_a_uno_tree_are_told_apart(newest: Ran) -> None:
+    expected = [f"UnoDecodeCudaGraphRunner{name}" for name in ("-w6", "-draft0-w3")]
+    check(newest.folder("uno_tree"), [tag for name in expected for tag in tags(name, (4, 2, 1), [{}])])
+    assert newest.returned("uno_tree") == [4, 2, 1], "its own capture prepared the adapter for each draft"
 
 
 def test_a_breakable_decode_is_one_trace_of_several_graphs(sglang: Ran) -> None:
@@ -145,7 +189,7 @@ def test_the_engine_does_what_it_did_without_us(sglang: Ran) -> None:
 def test_drafts_are_told_apart_by_their_index_and_only_then_by_an_ordinal(newest: Ran) -> None:
     names = ["-draft0", "-draft1", "-draft2", "-draft2-n2"]
     expected = [tag for name in names for tag in tags(f"DecodeCudaGraphRunner{name}", (2, 1), [{}])]
-    check(newest.folder("drafts"), expected)
+    check(newest.folder("several_drafts"), expected)
 
 
 def test_a_verify_whose_keys_count_tokens_says_so(newest: Ran) -> None:

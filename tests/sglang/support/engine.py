@@ -149,6 +149,7 @@ def decode_runner(
     *,
     owner: Any = None,
     cls: Any = None,
+    runner: Any = None,
     lora: bool = False,
     attention: bool = False,
     streams: int = 0,
@@ -156,11 +157,12 @@ def decode_runner(
     backend: str = "full",
     **more: Any,
 ) -> Any:
-    """A real ``DecodeCudaGraphRunner`` (or ``cls``, one of its subclasses), ready for ``capture()``."""
+    """A real ``DecodeCudaGraphRunner`` (or ``cls``, one of its subclasses; or ``runner``, being made), ready for
+    ``capture()``."""
     module = sys.modules[f"{RUNNERS}.decode_cuda_graph_runner"]
     owner = owner or model_runner()
     runner = _fill(
-        object.__new__(cls or module.DecodeCudaGraphRunner),
+        runner or object.__new__(cls or module.DecodeCudaGraphRunner),
         owner,
         capture_bs=sorted(sizes),
         compile_bs=[],

@@ -17,6 +17,7 @@ class Trace:
 
     record: dict[str, Any]
     rows: int
+    forwards: int
     variants: dict[str, str]
     spans: tuple[str, ...]
     operators: frozenset[str]
@@ -65,7 +66,7 @@ def _trace(record: dict[str, Any], folder: Path) -> Trace:
     # one product of the model's own width: its first operand has the rows
     dims = [event["args"]["Input Dims"] for event in operators if event["name"] == "aten::mm"]
     products = [left[0] for left, right, *_ in dims if right == [WIDTH, WIDTH]]
-    assert len(products) == 1, f"{record['tag']}: {len(products)} forwards in one window"
+    assert len(set(products)) == 1, f"{record['tag']}: forwards of {products} rows in one window"
     names = frozenset(event["name"] for event in operators)
     shown: dict[str, str] = {}
     for (axis, value), operator in MARKERS.items():
@@ -75,6 +76,7 @@ def _trace(record: dict[str, Any], folder: Path) -> Trace:
     return Trace(
         record,
         products[0],
+        len(products),
         shown,
         tuple(event["name"] for event in events if event.get("cat") == "user_annotation"),
         names,

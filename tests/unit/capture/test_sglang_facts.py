@@ -239,6 +239,13 @@ def test_rows_are_those_of_the_batch_that_the_forward_is_fed() -> None:
     assert facts.rows_of(facts.variables_of(len)) is None
 
 
+def test_rows_of_a_draft_whose_steps_are_one_graph_are_those_of_its_first_batch() -> None:
+    first, second = (SimpleNamespace(input_ids=SimpleNamespace(shape=(rows,))) for rows in (16, 8))
+    assert facts.rows_of({"items": [(object(), first, 16, object()), (object(), second, 8, object())]}) == 16
+    assert facts.rows_of({"items": [7, object()]}) is None
+    assert facts.rows_of({"items": None}) is None
+
+
 # ---- sources
 
 

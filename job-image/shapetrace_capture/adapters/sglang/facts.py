@@ -209,11 +209,14 @@ def variables_of(forward: Callable[..., Any]) -> dict[str, Any]:
 
 def rows_of(around: Mapping[str, Any]) -> int | None:
     """The rows that the forward is fed: those of its batch, not what the key says."""
-    batch = around.get("forward_batch")
-    for name in ("input_ids", "positions"):
-        value = getattr(batch, name, None)
-        if value is not None and len(value.shape) == 1:
-            return int(value.shape[0])
+    batches = [around.get("forward_batch")]
+    for step in around.get("items") or ():  # a draft's steps in one graph have a batch each, of the same rows
+        batches += step if isinstance(step, tuple) else ()
+    for batch in batches:
+        for name in ("input_ids", "positions"):
+            shape = getattr(getattr(batch, name, None), "shape", ())
+            if len(shape) == 1:
+                return int(shape[0])
     return None
 
 
