@@ -118,8 +118,48 @@ def test_one_product_with_the_rows_that_the_label_claims_proves_a_family(
     sizes: list[int], products: list[Product], width: int
 ) -> None:
     products = [*products, exact(width, weight="the projection")]
-    entries = [entry(shape(size, width), index(products, size)) for size in sizes]
-    assert set(supports(entries).values()) == {"proven"}
+    seen = [entry(shape(size, width), index(products, size), witnesses={"rows": width * size}) for size in sizes]
+    assert set(supports(seen).values()) == {"proven"}
+    if all(item.rows(size) in (width * size, item.rows(1)) for item in products for size in sizes):
+        unseen = [entry(shape(size, width), index(products, size)) for size in sizes]
+        assert set(supports(unseen).values()) == {"proven"}, "no product speaks of another factor"
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes_of_a_family, st.integers(1, 4), st.integers(2, 4), st.lists(any_products, max_size=3))
+def test_labels_that_slipped_by_the_factor_between_two_products_are_not_proven(
+    sizes: list[int], width: int, slip: int, more: list[Product]
+) -> None:
+    """The same events are those of right labels where parts are gathered, and of slipped ones where parts are sharded:
+    only the forward call tells."""
+    products = [exact(width, weight="some"), exact(slip * width, weight="others"), *more]
+    indexes = {size: index(products, size) for size in sizes}
+    for forward, word in ((None, "consistent"), (width, "proven"), (slip * width, "consistent")):
+        rows = {size: {} if forward is None else {"rows": forward * size} for size in sizes}
+        entries = [entry(shape(size, width), indexes[size], witnesses=rows[size]) for size in sizes]
+        assert set(supports(entries).values()) == {word}
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (constant(1), "the output head on the last token"),
+        (padded(1, 8), "two sizes with the rows of one"),
+        (capped(8), "rows that stop growing"),
+        (Product("aten::mm", "8x5", lambda size: size, 4, "one token of four"), "of size 2 that were half a request"),
+    ],
+)
+def test_rows_that_cannot_be_those_of_other_sizes_leave_a_family_proven(more: Product, why: str) -> None:
+    entries = [entry(shape(size, 4), index([exact(4), more], size)) for size in (2, 4, 8, 16)]
+    assert set(supports(entries).values()) == {"proven"}, why
+
+
+def test_where_sizes_changed_places_the_others_may_have_slipped_all_the_same() -> None:
+    content = {2: 2, 4: 8, 8: 4, 16: 16}
+    entries = [entry(shape(label), index([exact(1), exact(2, weight="8x16")], size)) for label, size in content.items()]
+    assert supports(entries) == {
+        shape(label).tag: "consistent" if label == size else "contradicted" for label, size in content.items()
+    }
 
 
 @settings(max_examples=60, deadline=None)
@@ -161,7 +201,7 @@ def test_two_factors_of_one_product_are_told_apart_though_rows_coincide(sizes: t
     """Attention over own requests, the rest over those of two ranks, weights of one form: 2 is 2 x 1 and 1 x 2."""
     content = dict(zip(sizes, (sizes[1], sizes[0], *sizes[2:]) if swap else sizes, strict=True))
     products = [exact(1), exact(2)]
-    entries = [entry(shape(label), index(products, size)) for label, size in content.items()]
+    entries = [entry(shape(label), index(products, size), witnesses={"rows": label}) for label, size in content.items()]
     assert supports(entries) == {
         shape(label).tag: "proven" if label == size else "contradicted" for label, size in content.items()
     }

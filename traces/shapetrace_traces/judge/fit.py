@@ -8,7 +8,7 @@ be searched: the labels are compared with that one assignment.
 The factor matters too: labels that all slipped by one (32 on what is 64, 16 on what is 32, ...) fit every product with
 a factor of two. So a label is proven only where a product has the very rows that it claims: the size, times the width
 that the runner's name tells (tokens a request). Products with other factors (gathered, sharded) support it beside such
-a one.
+a one; what they leave open is in :mod:`rivals`.
 
 What is deliberately not condemned: rows that were padded, rows that stop growing, products that exist at some sizes
 only, and anything that an operator with an exact fit contradicts.

@@ -10,6 +10,7 @@ from typing import Any
 
 from shapetrace_traces.judge.evidence import Trace
 from shapetrace_traces.judge.fit import Fit, Series, fit_family
+from shapetrace_traces.judge.rivals import find_rival
 from shapetrace_traces.judge.shortfall import find_shortfall
 from shapetrace_traces.judge.stray import find_stray
 
@@ -36,7 +37,33 @@ def judge_sizes(traces: Sequence[Trace]) -> dict[str, Fit]:
         for family in families:
             if all(found[trace.key].word == "consistent" for trace in family):
                 found.update(_fit_but_one(family) or _fit_but_short(family))
+            found.update(_not_shown(family, found))
     return found
+
+
+def _not_shown(traces: Sequence[Trace], found: Mapping[str, Fit]) -> dict[str, Fit]:
+    """The proven ones of a family whose labels may all have slipped by a factor between its products.
+
+    The rows at the forward call are an answer, for a label that slipped does not claim them.
+    """
+    width = _claimed_rows(traces[0])
+    proven = [trace for trace in traces if found[trace.key].word == "proven"]
+    unseen = [trace for trace in proven if trace.witness("rows") != width * trace.size]
+    if not unseen:
+        return {}
+    sizes = {trace.key: size for trace in traces if (size := _held(trace, found[trace.key])) is not None}
+    rival = find_rival(sizes, build_series(traces), width)
+    if rival is None:
+        return {}
+    why = f"{rival}: labels that all slipped so would look the same, and no forward call was seen with the size"
+    return {trace.key: Fit("consistent", f"{found[trace.key].evidence}, but {why}") for trace in unseen}
+
+
+def _held(trace: Trace, fit: Fit) -> int | None:
+    """The size that a trace holds as far as is known."""
+    if fit.word != "contradicted":
+        return None if fit.word == "unproven" else trace.size
+    return int(fit.holds) if fit.holds is not None and fit.holds.isdecimal() else None
 
 
 def _is_undecided(fit: Fit) -> bool:
