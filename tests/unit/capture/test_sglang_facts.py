@@ -272,6 +272,27 @@ def test_backends_are_found_in_the_source_without_importing_it(tmp_path: Path, m
     assert facts.resolve("found_backends.vendor.x.X.capture_one", imports=True) is not None
 
 
+# ---- witnesses
+
+
+@pytest.mark.parametrize(
+    ("runner", "told"),
+    [
+        ({}, {}),
+        ({"speculative_num_draft_tokens": 4, "speculative_num_steps": 3}, {"draftTokens": 4, "steps": 3}),
+        ({"topk": 2, "captured_req_width": 5}, {"topk": 2, "width": 5}),
+        ({"require_mlp_tp_gather": True, "num_dp_ranks": 8, "dp_size": 2}, {"gathered": 8}),
+        ({"require_mlp_tp_gather": True, "dp_size": 2}, {"gathered": 2}),
+        ({"require_mlp_tp_gather": False, "num_dp_ranks": 8, "dp_size": 2}, {}),
+        ({"num_dp_ranks": 8, "dp_size": 2}, {}),
+    ],
+)
+def test_factors_between_a_size_and_its_rows_are_told_as_far_as_the_runner_has_them(
+    runner: dict[str, Any], told: dict[str, int]
+) -> None:
+    assert facts.witnesses(SimpleNamespace(**runner)) == told
+
+
 # ---- no graphs
 
 

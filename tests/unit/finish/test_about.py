@@ -99,6 +99,22 @@ def test_coverage_says_what_is_missing_of_each_runner(attempt: Any) -> None:
     assert coverage.missing == [f"rank 1: {attempt.shapes[0].tag}"]
 
 
+def test_coverage_counts_wrong_labels_copies_and_captures_beyond_the_plan(attempt: Any) -> None:
+    planned = attempt.shapes[:-1]
+    small, large = planned[0], planned[8]  # of one variant set
+    plan = [{"runner": "DecodeRunner", "epoch": 1, "shapes": [item.tag for item in planned], "notPlanned": []}]
+    attempt.put_rank(0, really={small: large, large: small}, plan=plan)
+    attempt.put_rank(1, planned)
+    path = attempt.folder / keys.part_key(1)
+    part = json.loads(path.read_bytes())
+    for entry in part["traces"][:3]:  # three names for one recording
+        entry["rawSha256"] = "ab" * 32
+    path.write_text(json.dumps(part))
+    (coverage,) = finish(attempt).coverage
+    assert (coverage.planned, coverage.delivered, coverage.missing) == (22, 22, [])
+    assert (coverage.contradicted, coverage.duplicates, coverage.additional) == (2, 3, 1)
+
+
 def test_a_trace_says_what_its_index_counted(attempt: Any) -> None:
     attempt.put_rank(0)
     attempt.put_rank(1)

@@ -36,6 +36,25 @@ def test_addmm_has_its_rows_in_the_second_input() -> None:
     assert rows_and_weight("aten::addmm", [[32], [7, 2880], [2880, 32], [], []]) == (7, "2880x32")
 
 
+RULES = {
+    "aten::mm": ([[7, 64], [64, 96]], "64x96"),
+    "aten::linear": ([[7, 64], [96, 64], [96]], "96x64"),
+    "aten::addmm": ([[96], [7, 64], [64, 96], [], []], "64x96"),
+    "aten::_addmm_activation": ([[96], [7, 64], [64, 96], [], [], []], "64x96"),
+    "aten::_scaled_mm": ([[7, 64], [64, 96], [], [], [], [], [], []], "64x96"),
+    "aten::_int_mm": ([[7, 64], [64, 96]], "64x96"),
+    "aiter::gemm_a16w16": ([[7, 64], [96, 64], [96], [], [], []], "96x64"),
+    "vllm::rocm_unquantized_gemm": ([[7, 64], [96, 64], [96]], "96x64"),
+}
+"""Operator -> the dimensions of a call's inputs with 7 rows, and its weight."""
+
+
+@pytest.mark.parametrize("name", sorted({*RULES, *GEMM_RULES}))
+def test_each_operator_s_rows_and_weight_are_read_where_its_schema_has_them(name: str) -> None:
+    dims, weight = RULES[name]
+    assert rows_and_weight(name, dims) == (7, weight)
+
+
 def test_linear_counts_every_leading_dimension_as_rows() -> None:
     assert rows_and_weight("aten::linear", [[2, 141, 512], [2048, 512], [2048]]) == (282, "2048x512")
 
