@@ -35,6 +35,8 @@ MODULES = (
 def load() -> None:
     """Import what an engine's scheduler process imports, and put the stand-ins in place."""
     gpu.install(*[importlib.import_module(name) for name in MODULES])
+    with contextlib.suppress(ImportError):  # the first forward of newer versions would, in each scenario's process
+        importlib.import_module("sglang.srt.layers.attention.deepseek_v4_backend")
 
 
 class Anything:
@@ -258,7 +260,7 @@ def prefill_runner(tokens: Sequence[int], *, owner: Any = None, chunks: Sequence
     )
     runner.capture_prepare = lambda size: (DummyBatch(size), owner.attn_backend)
     runner._init_forward_metadata_for_capture = lambda *_: None
-    runner._prepare_chunked_prefix_capture = lambda *_: None
+    runner._prepare_chunked_prefix_capture = lambda batch, _, chunks: setattr(batch, "num_prefix_chunks", chunks)
     runner._run_forward = lambda batch, tokens: owner.model(batch.input_ids, batch.positions, batch)
     owner.req_to_token_pool = None
     runner.backend = make_backend(backend, runner)

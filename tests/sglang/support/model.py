@@ -20,6 +20,8 @@ MARKERS = {
     ("stream", "1"): "erfc",
 }
 """(axis, value) -> the operator that only this variant runs."""
+CHUNK = "lgamma"
+"""Run once for each chunk of a prefix, as a model's attention is."""
 
 
 class Body(torch.nn.Module):
@@ -42,6 +44,8 @@ class Body(torch.nn.Module):
         self._cut()
         for axis, value in self._variants(forward_batch).items():
             hidden = getattr(torch, MARKERS[axis, value])(hidden)
+        for _ in range(forward_batch.num_prefix_chunks or 0):
+            hidden = getattr(torch, CHUNK)(hidden)
         return hidden
 
     def _variants(self, forward_batch: Any) -> dict[str, str]:

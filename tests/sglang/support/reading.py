@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.model import MARKERS, WIDTH
+from support.model import CHUNK, MARKERS, WIDTH
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,9 @@ def _trace(record: dict[str, Any], folder: Path) -> Trace:
         if f"aten::{operator}" in names:
             assert axis not in shown, f"{record['tag']}: two variants at once"
             shown[axis] = value
+    chunks = sum(event["name"] == f"aten::{CHUNK}" for event in operators) // len(products)
+    if chunks:
+        shown["prefix"] = f"chunked_prefix~3a{chunks}"
     return Trace(
         record,
         products[0],
