@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from conftest import Ran
 from shapetrace_contract.reasons import Reason
 from shapetrace_launcher.cause import Observed, cause_of
 from support import reading
+from support.names import OUR_FAULTS
 
 METHOD = "sglang.srt.model_executor.runner_backend.full_cuda_graph_backend.FullCudaGraphBackend.capture_one"
 
@@ -28,6 +30,24 @@ def test_a_fault_in_a_hook_leaves_the_engines_graphs_and_is_in_the_records(sglan
     assert done["ok"] is False
     assert f"the hook of {METHOD}: ZeroDivisionError: a fault of ours" in done["reason"]
     assert reading.records(folder) == []
+
+
+@pytest.mark.parametrize("fault", OUR_FAULTS)
+def test_whatever_fails_in_our_hooks_sglang_captures_all_the_same(newest: Ran, fault: str) -> None:
+    did = newest.returned("faults_of_ours")
+    assert [(each["forwards"], len(each["graphs"])) for each in did["alone"]] == [(6, 2), (6, 2), (2, 0)]
+    assert did[fault] == did["alone"]
+    folder = newest.folder("faults_of_ours") / str(OUR_FAULTS.index(fault))
+    done_file = reading.rank(folder) / "done.json"
+    done = reading.load(done_file) if done_file.exists() else {}
+    records = reading.records(folder)
+    lost = [record["error"] for record in records]
+    told = [done.get("reason"), *lost, *(process["errors"] for process in reading.processes(folder))]
+    assert "on purpose" in str(told), "the fault is in the records"
+    assert not done.get("ok") or (lost and all(lost)), "nobody says that all is well"
+    for trace in reading.traces(folder):
+        _, _, size, variants = reading.said(trace.tag)
+        assert (trace.rows, trace.forwards, trace.variants) == (size, 1, variants), "what is recorded is right"
 
 
 def test_a_fault_at_registration_leaves_the_engines_graphs_and_is_in_the_process_record(newest: Ran) -> None:

@@ -27,3 +27,57 @@ ON_EVERY_VERSION = (
     "upstream_breakable",
 )
 """What depends on the version of SGLang. The rest depends on ours."""
+
+_ADAPTER = "adapters.sglang.adapter"
+OUR_FAULTS = (
+    *(
+        f"{_ADAPTER}:{name}"
+        for name in (
+            "resolve",
+            "rank_of",
+            "configuration_of",
+            "told_configuration",
+            "keys_of",
+            "axes_of",
+            "unit_of",
+            "runner_of",
+            "words_for",
+            "unplanned_shapes",
+            "variables_of",
+            "class_names",
+            "witnesses",
+            "engine_state",
+            "rows_of",
+            "Adapter._states",
+            "Adapter._start",
+            "Adapter._plan",
+            "Adapter._shape",
+            "Adapter._name",
+            "Adapter._tell_unmatched",
+        )
+    ),
+    *(
+        f"session:Session.{name}"
+        for name in (
+            "of_process",
+            "__init__",
+            "start",
+            "plan",
+            "capture",
+            "begin",
+            "options",
+            "end",
+            "done",
+        )
+    ),
+    *(
+        f"warmups:Warmups.{name}"
+        for name in ("__init__", "forward", "after_warmup", "_open", "_before_forward", "_before_hook", "end")
+    ),
+    *(f"capture:Capture.{name}" for name in ("__init__", "__enter__", "watch", "stop", "__exit__", "_witnesses")),
+    *(f"window:Window.{name}" for name in ("__init__", "open", "close", "save", "free")),
+    "graphs:GraphCounter.install",
+    "device:is_capturing",
+    "process:Process.engine_json",
+)
+"""Functions of ours, ``module:name`` below ``shapetrace_capture``, that are made to raise while SGLang captures."""

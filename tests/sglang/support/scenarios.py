@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from shapetrace_contract.settings import CaptureSettings
 
-from support import drafts, gpu, plugin
+from support import draft_scenarios, gpu, plugin
 from support.engine import (
     BACKENDS,
     RUNNERS,
@@ -26,6 +26,7 @@ from support.engine import (
     prefill_runner,
     server_args,
 )
+from support.faulty import faults_of_ours
 from support.flags import command_line
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
@@ -84,45 +85,6 @@ def several_drafts(folder: Path) -> None:
     with plugin.engine(folder / "spool"):
         for index in (0, 1, 2, 2):
             decode_runner((1, 2), owner=model_runner(draft=index)).capture()
-
-
-def draft_extend(folder: Path) -> None:
-    with plugin.engine(folder / "spool"):
-        drafts.draft_extend((1, 2, 4), width=4)
-
-
-def multi_layer(folder: Path) -> None:
-    """A draft with a layer, a runner and a graph for each step."""
-    with plugin.engine(folder / "spool"):
-        drafts.multi_layer((1, 2, 4), width=4, one_graph=False)
-
-
-def multi_layer_in_one_graph(folder: Path) -> None:
-    """The same with all steps in one graph, which the owner of the runners captures by itself."""
-    with plugin.engine(folder / "spool"):
-        drafts.multi_layer((1, 2, 4), width=4, one_graph=True)
-
-
-def frozen_kv(folder: Path) -> None:
-    with plugin.engine(folder / "spool"):
-        drafts.frozen_kv((1, 2, 4), topk=2)
-
-
-def uno(folder: Path) -> list[int]:
-    """Linear: draft and verify are one runner's two variants."""
-    owner = drafts.owner_of_uno()
-    with plugin.engine(folder / "spool"):
-        drafts.uno((1, 2, 4), owner=owner, width=3)
-    return owner.lora_manager.drafts
-
-
-def uno_tree(folder: Path) -> list[int]:
-    """A tree: the target's runner, then the draft's, which are of one class and one model runner."""
-    owner = drafts.owner_of_uno()
-    with plugin.engine(folder / "spool"):
-        drafts.uno((1, 2, 4), owner=owner, width=6, topk=2)
-        drafts.uno((1, 2, 4), owner=owner, width=6, topk=2, tree_draft_width=3)
-    return owner.lora_manager.drafts
 
 
 def breakable(folder: Path) -> None:
@@ -401,9 +363,18 @@ def upstream_breakable(folder: Path) -> dict[str, Any]:
     return _upstream(folder, decode_runner(backend="breakable"))
 
 
+def _of(names: dict[str, Any]) -> dict[str, Any]:
+    """The scenarios that a module of this package defines."""
+    return {
+        name: value
+        for name, value in names.items()
+        if callable(value) and getattr(value, "__module__", "") == names["__name__"] and not name.startswith("_")
+    }
+
+
 ALL = {
-    name: value
-    for name, value in list(globals().items())
-    if callable(value) and getattr(value, "__module__", "") == __name__ and not name.startswith("_")
+    **_of(dict(globals())),
+    **_of(vars(draft_scenarios)),
+    "command_line": command_line,
+    "faults_of_ours": faults_of_ours,
 }
-ALL["command_line"] = command_line

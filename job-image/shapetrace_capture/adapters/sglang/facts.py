@@ -214,9 +214,9 @@ def rows_of(around: Mapping[str, Any]) -> int | None:
         batches += step if isinstance(step, tuple) else ()
     for batch in batches:
         for name in ("input_ids", "positions"):
-            shape = getattr(getattr(batch, name, None), "shape", ())
-            if len(shape) == 1:
-                return int(shape[0])
+            value = getattr(batch, name, None)
+            if value is not None and len(value.shape) == 1:
+                return int(value.shape[0])
     return None
 
 
