@@ -254,7 +254,9 @@ def test_graphs_that_are_off_are_reported_and_never_guessed(sglang: Ran, newest:
     assert unknown["reason"] == "SGLang was to capture graphs and planned none"
 
 
-@pytest.mark.parametrize("scenario", ["no_axis", "breakable", "prefill_piecewise", "greedy", "multi_layer_in_one_graph"])
+@pytest.mark.parametrize(
+    "scenario", ["no_axis", "breakable", "prefill_piecewise", "greedy", "multi_layer_in_one_graph"]
+)
 def test_with_stacks_the_only_frames_of_ours_are_listed(newest: Ran, scenario: str) -> None:
     from shapetrace_capture import window
     from shapetrace_capture.adapters.sglang import adapter
