@@ -45,7 +45,7 @@ lint: venv ## ruff, mypy --strict, import-linter, generated files, shell scripts
 	@if helm=$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1) && [ -n "$$helm" ]; then \
 	  $$helm lint --strict charts/shapetrace; else echo "chart not linted: no helm yet (make cluster-up builds it)"; fi
 test-unit: venv ## unit tests, without torch, under a minute
-	$(BIN)/pytest tests/unit -n 2 --dist loadfile
+	$(BIN)/pytest tests/unit -n 4 --dist loadfile  # many of them wait for processes
 test-s3: venv ## tests against a real S3 server of their own
 	$(BIN)/pytest tests/s3
 test-torch: venv venv-torch ## tests with torch: the engine, run-local
