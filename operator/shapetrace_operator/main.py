@@ -11,7 +11,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import aiohttp
@@ -26,6 +26,10 @@ from shapetrace_operator.settings import Settings, read
 from shapetrace_operator.work_queue import WorkQueue
 
 CRD_RETRY_SECONDS = 2.0
+FORBIDDEN = 403
+FORBIDDEN_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""An API server that has just started forbids everything until it has read its roles. kopf, which tries other faults
+again, ends by that. After as many times the kubelet starts the process anew."""
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +39,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = read(sys.argv[1:] if arguments is None else arguments, os.environ)
     logs.configure(settings.log_json, settings.log_level)
     _name_the_user()
-    try:
-        asyncio.run(_run(settings))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        return 0
-    except BaseExceptionGroup as group:
-        log.error("stopped: %s", "; ".join(f"{type(error).__name__}: {error}" for error in group.exceptions))
-        return 1
-    return 0
+    return serve(lambda: asyncio.run(_run(settings)), time.sleep)
+
+
+def serve(run: Callable[[], None], sleep: Callable[[float], None]) -> int:
+    """``run`` until it ends; again, after a pause, where it was forbidden something. The exit status."""
+    pauses_seconds = iter(FORBIDDEN_PAUSES_SECONDS)
+    while True:
+        try:
+            run()
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            return 0
+        except BaseExceptionGroup as group:
+            said = "; ".join(f"{type(error).__name__}: {error}" for error in group.exceptions)
+            is_forbidden = all(getattr(error, "status", None) == FORBIDDEN for error in group.exceptions)
+            pause_seconds = next(pauses_seconds, None) if is_forbidden else None
+            if pause_seconds is None:
+                log.error("stopped: %s", said)
+                return 1
+            log.warning("the watches ended, and begin again in %s s: %s", pause_seconds, said)
+            sleep(pause_seconds)
+        else:
+            return 0
 
 
 def _name_the_user() -> None:
