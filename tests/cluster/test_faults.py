@@ -260,6 +260,6 @@ def test_an_api_server_away_for_a_while_changes_nothing(
     apply_run(slow_run("restart", storage))
     wait_half_way(cluster, namespace, HALF_WAY)
     localcluster.run("restart", "apiserver", timeout_seconds=90)
-    run = wait_finished("restart", 150)
+    run = wait_finished("restart", 240)  # a controller that lost its lease takes a while to come back
     assert (run["status"]["phase"], run["status"]["verdict"]) == ("Succeeded", "Complete"), run["status"]
     assert len(cluster.list("jobs", namespace, "shapetrace.dev/run")) == 2
