@@ -29,13 +29,13 @@ def gpu_events(torch: Any, folder: Path) -> dict[str, int] | None:
     if not torch.cuda.is_initialized() or device.is_capturing(torch) or device.other_profiler(torch):
         return None
     value = torch.zeros(1, device="cuda")
-    torch.cuda.synchronize()
+    device.synchronise(torch)
     window = Window(torch, Options(record_shapes=False))
     window.open([], "{}")
     try:
         for _ in range(KERNELS):
             value.add_(1)
-        torch.cuda.synchronize()
+        device.synchronise(torch)
     finally:
         window.close()
     path = spool.temporary(folder / "gpu-events.json")

@@ -14,22 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shapetrace_cli.main import main
 from shapetrace_traces.index_fields import BY_WINDOW, FIELDS
 
 # the tests are no installed package: an absolute import would not find them
 from ..traces import kineto  # noqa: TID252
 from ..traces.kineto import DENSE_SPARSE, PerSize0518, graphs  # noqa: TID252
 from .attempts import files
+from .command import run
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    assert isinstance(end.value.code, int)
-    return end.value.code
 
 
 @pytest.fixture

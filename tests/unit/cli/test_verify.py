@@ -8,18 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shapetrace_cli.main import main
 from shapetrace_contract.tag import Runner, Shape
 from shapetrace_traces.manifest import digest_of_json
 
 from .attempts import entry, trace_text, write
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    assert isinstance(end.value.code, int)
-    return end.value.code
+from .command import run
 
 
 @pytest.fixture

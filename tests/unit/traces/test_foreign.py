@@ -45,6 +45,14 @@ def words(report: Report) -> set[str]:
 # ---- SGLang 0.5.18 to 0.5.21
 
 
+def exchange(one: Path, other: Path) -> None:
+    """Give each file the other's name."""
+    aside = one.with_name("x")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
 def test_the_directory_that_a_cursor_named_is_mislabelled_and_each_file_has_its_true_shape(tmp_path: Path) -> None:
     """The table of https://github.com/sgl-project/sglang/pull/37780: 8 sizes, dense and sparse."""
     PerSize0518(tmp_path, SIZES).capture(graphs(SIZES, DENSE_SPARSE))
@@ -141,9 +149,7 @@ def test_without_the_first_file_nobody_knows_the_size_of_a_wide_request(tmp_path
 def test_a_swap_of_two_names_is_found(tmp_path: Path) -> None:
     kineto.write_tagged(tmp_path, graphs(SIZES))
     two, seven = (tmp_path / f"DecodeCudaGraphRunner_bs_{size}_rank0.json.gz" for size in (2, 7))
-    seven.rename(tmp_path / "x")
-    two.rename(seven)
-    (tmp_path / "x").rename(two)
+    exchange(two, seven)
     report = look(tmp_path)
     assert report.verdict is Standing.MISLABELLED
     assert (held(report)[two.name], held(report)[seven.name]) == ("7", "2")
@@ -349,9 +355,7 @@ def test_ranks_that_changed_names_are_found(tmp_path: Path) -> None:
     for rank in range(2):
         kineto.write_tagged(tmp_path, graphs((1, 2)), rank, 2)
     zero, one = (tmp_path / f"DecodeCudaGraphRunner_bs_2_rank{rank}.json.gz" for rank in (0, 1))
-    one.rename(tmp_path / "x")
-    zero.rename(one)
-    (tmp_path / "x").rename(zero)
+    exchange(zero, one)
     report = look(tmp_path)
     assert report.verdict is Standing.MISLABELLED
     assert {item.capture.file: item.rank for item in report.findings if item.wrong} == {zero.name: 1, one.name: 0}

@@ -12,7 +12,7 @@ from shapetrace_traces.judge.evidence import Trace
 from shapetrace_traces.judge.fit import Fit, Series, fit_family
 from shapetrace_traces.judge.rivals import find_rival
 from shapetrace_traces.judge.shortfall import find_shortfall
-from shapetrace_traces.judge.stray import find_stray
+from shapetrace_traces.judge.stray import Products, find_stray
 
 FORWARD = "the forward call"
 """Name of the witness ``rows``: the rows at the model's wrapped forward call."""
@@ -77,12 +77,19 @@ def _grouped(traces: Iterable[Trace], by: Any) -> list[list[Trace]]:
     return list(groups.values())
 
 
-def _fit_but_one(traces: Sequence[Trace]) -> dict[str, Fit]:
-    """The fit of a family whose labels fit but for one that is too large; empty where that is not so."""
+def _claims(
+    traces: Sequence[Trace],
+) -> tuple[dict[str, int], dict[str, Products], list[Series], int]:
+    """What a family claims and what it shows: labels and products of each trace, their series, rows for each unit."""
     labels = {trace.key: trace.size for trace in traces}
     products = {trace.key: trace.products for trace in traces}
-    width = _claimed_rows(traces[0])
-    stray = find_stray(labels, products, build_series(traces), width)
+    return labels, products, build_series(traces), _claimed_rows(traces[0])
+
+
+def _fit_but_one(traces: Sequence[Trace]) -> dict[str, Fit]:
+    """The fit of a family whose labels fit but for one that is too large; empty where that is not so."""
+    labels, _, _, width = claims = _claims(traces)
+    stray = find_stray(*claims)
     if stray is None:
         return {}
     seen = next(trace.witness("rows") for trace in traces if trace.key == stray.trace)
@@ -94,10 +101,8 @@ def _fit_but_one(traces: Sequence[Trace]) -> dict[str, Fit]:
 
 def _fit_but_short(traces: Sequence[Trace]) -> dict[str, Fit]:
     """The fit of a family some of whose labels claim more rows than there are; empty where none does."""
-    labels = {trace.key: trace.size for trace in traces}
-    products = {trace.key: trace.products for trace in traces}
-    width = _claimed_rows(traces[0])
-    shortfall = find_shortfall(labels, products, build_series(traces), width)
+    labels, _, _, width = claims = _claims(traces)
+    shortfall = find_shortfall(*claims)
     if shortfall is None:
         return {}
     seen = {trace.key: trace.witness("rows") for trace in traces}
