@@ -22,10 +22,19 @@ def _load(path: Path):
 behaviour = _load(Path(__file__).parents[1] / "unit" / "store" / "behaviour.py")
 
 
-def open_bucket(server, prefix: str, credentials: dict[str, str], attempt: int = 1, **more: object) -> Store:
+PATIENT = Patience(connect_timeout_seconds=5, read_timeout_seconds=60, attempts=1)
+"""SeaweedFS lets conditional writes of one key pass one by one, and a writer that waits asks again after about two
+seconds: of eight at once the last is answered after 6 s on an idle machine."""
+BRIEF = Patience(connect_timeout_seconds=1, read_timeout_seconds=2, attempts=1)
+"""For a server that never answers."""
+
+
+def open_bucket(
+    server, prefix: str, credentials: dict[str, str], attempt: int = 1, patience: Patience = PATIENT, **more: object
+) -> Store:
     settings = StoreSettings(**server.settings(prefix=prefix, **more))
     run = RunId(namespace="team", name="run", uid="u-1", attempt=attempt)
-    return open_store(settings, run, credentials, Patience(1, 2, attempts=1))
+    return open_store(settings, run, credentials, patience)
 
 
 @pytest.fixture
@@ -93,7 +102,7 @@ def test_a_server_that_accepts_and_says_nothing_is_given_up(prefix, server, iden
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         begun = time.monotonic()
         with pytest.raises(StoreUnreachable, match="Read timeout"):
-            open_bucket(server, prefix, identities["writer"], endpoint=endpoint).put("x", b"")
+            open_bucket(server, prefix, identities["writer"], patience=BRIEF, endpoint=endpoint).put("x", b"")
     assert time.monotonic() - begun < 20
 
 
