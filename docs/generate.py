@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shapetrace_api import generate
-from shapetrace_api.crd import custom_resource_definition
+from shapetrace_api.crd import crd_yaml, custom_resource_definition
 from shapetrace_contract import names, reasons
 from shapetrace_traces import index_fields
 from shapetrace_traces.manifest import Manifest
@@ -106,7 +105,7 @@ def manifest_schema() -> str:
 def outputs() -> dict[Path, str]:
     """Path -> content of everything that is generated."""
     crd = custom_resource_definition()
-    text = generate.text()
+    text = crd_yaml()
     return {
         ROOT / "crds" / f"{names.GROUP}_{names.PLURAL}.yaml": text,
         ROOT / "charts" / "shapetrace" / "files" / "crd.yaml": text,

@@ -1,4 +1,4 @@
-"""What a ProfileRun may ask for beyond what the API server can check: products, divisors, limits of this installation.
+"""What a ProfileRun may ask for beyond what the API server can check: products, divisors, sizes.
 
 Pure. The operator shows the answers in the condition ``Accepted``; the CLI shows them before a local run.
 """
@@ -6,17 +6,18 @@ Pure. The operator shows the answers in the condition ``Accepted``; the CLI show
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from shapetrace_contract import keys, serving
 from shapetrace_contract.tag import Runner, Shape, TagError, escape
 
 from shapetrace_api import torch_engine
 from shapetrace_api.capture import Target
-from shapetrace_api.engine import EngineName, Vendor
+from shapetrace_api.engine import MAX_RANKS, EngineName, Vendor
 from shapetrace_api.quantity import parse
 from shapetrace_api.spec import ProfileRunSpec
 
+MAX_TRACES = 4096
+"""Declared shapes x recorded ranks. Manifest and finish hold all of them in memory at once."""
 MAX_ARGUMENT_BYTES = 96 * 1024
 """Arguments reach the launcher within one environment variable, which Linux limits to 128 KiB (MAX_ARG_STRLEN)."""
 MIN_MEMORY = "1Mi"
@@ -28,25 +29,12 @@ _LONGEST_RUNNER = "R" * 40
 """For the length of tags, where the engine's class is not known beforehand; the longest of SGLang has 34 letters."""
 
 
-@dataclass(frozen=True)
-class AcceptanceLimits:
-    """Limits of one installation."""
-
-    max_traces: int = 4096
-    """Declared shapes x recorded ranks. Manifest and finish hold all of them in memory at once."""
-    max_devices: int = 64
-    """Devices that the largest node offers: 8 accelerators in 8 partitions each."""
-
-
-DEFAULT_LIMITS = AcceptanceLimits()
-
-
-def refusals(spec: ProfileRunSpec, *, limits: AcceptanceLimits = DEFAULT_LIMITS) -> list[str]:
+def refusals(spec: ProfileRunSpec) -> list[str]:
     """Why this run is not accepted; empty where it is. Each message names the field and what would do."""
     return [
         *_engine(spec),
-        *_devices(spec, limits),
-        *_targets(spec, limits),
+        *_devices(spec),
+        *_targets(spec),
         *_storage(spec),
         *_resources(spec),
     ]
@@ -91,19 +79,19 @@ def _hub(spec: ProfileRunSpec) -> Iterator[str]:
                 )
 
 
-def _devices(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
+def _devices(spec: ProfileRunSpec) -> Iterator[str]:
     ranks = spec.parallelism.ranks
-    if spec.accelerator.vendor is not Vendor.NONE and ranks > limits.max_devices:
+    if spec.accelerator.vendor is not Vendor.NONE and ranks > MAX_RANKS:
         yield (
             f"parallelism: tensor x pipeline x dataReplicas needs {ranks} devices on one node, "
-            f"at most {limits.max_devices} are there"
+            f"at most {MAX_RANKS} are there"
         )
     beyond = [rank for rank in spec.capture.listed_ranks or [] if rank >= ranks]
     if beyond:
         yield f"capture.listedRanks: there is no rank {beyond[0]}, ranks are 0 to {ranks - 1}"
 
 
-def _targets(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
+def _targets(spec: ProfileRunSpec) -> Iterator[str]:
     targets = spec.capture.targets
     for target in targets:
         twice = _repeated(target.sizes)
@@ -112,10 +100,10 @@ def _targets(spec: ProfileRunSpec, limits: AcceptanceLimits) -> Iterator[str]:
         yield from _tag(target, spec.engine.name)
     shapes = sum(target.declared_shapes for target in targets)
     ranks = spec.capture.recorded_ranks(spec.parallelism.ranks)
-    if shapes * ranks > limits.max_traces:
+    if shapes * ranks > MAX_TRACES:
         yield (
             f"capture.targets: {shapes} shapes on {ranks} ranks are {shapes * ranks} traces, "
-            f"at most {limits.max_traces}; name fewer sizes or variants, or record fewer ranks"
+            f"at most {MAX_TRACES}; name fewer sizes or variants, or record fewer ranks"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shapetrace_api.accept import AcceptanceLimits, refusals
+from shapetrace_api.accept import refusals
 from shapetrace_api.spec import ProfileRunSpec
 
 COMMAND = {"name": "command", "image": "example.com/engine:1", "args": ["python3", "engine.py"]}
@@ -108,14 +108,13 @@ def test_a_refusal_names_field_and_fix(fields: dict[str, Any], expected: str) ->
 
 
 def test_more_devices_than_a_node_has() -> None:
-    spec = run(accelerator={"vendor": "amd"}, parallelism={"tensor": 8, "dataReplicas": 2})
-    assert refusals(spec) == []
-    (found,) = refusals(spec, limits=AcceptanceLimits(max_devices=8))
-    assert found.startswith("parallelism: tensor x pipeline x dataReplicas needs 16 devices")
+    assert refusals(run(accelerator={"vendor": "amd"}, parallelism={"tensor": 32, "dataReplicas": 2})) == []
+    (found,) = refusals(run(accelerator={"vendor": "amd"}, parallelism={"tensor": 32, "dataReplicas": 4}))
+    assert found.startswith("parallelism: tensor x pipeline x dataReplicas needs 128 devices")
 
 
 def test_on_a_cpu_ranks_need_no_device() -> None:
-    assert refusals(run(parallelism={"tensor": 16}), limits=AcceptanceLimits(max_devices=8)) == []
+    assert refusals(run(parallelism={"tensor": 64, "dataReplicas": 2})) == []
 
 
 def test_only_recorded_ranks_count() -> None:

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 import yaml
-from shapetrace_api import generate
-from shapetrace_api.crd import custom_resource_definition
+from shapetrace_api.crd import crd_yaml, custom_resource_definition
 from shapetrace_api.spec import IMMUTABLE, ProfileRunSpec
 from shapetrace_contract.settings import Limits
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "cluster" / "crd"))
 
 from cel_cases import BASE, CASES, merge
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -24,18 +25,10 @@ def version() -> dict[str, Any]:
     return made
 
 
-def test_the_file_beside_the_models_is_up_to_date() -> None:
-    assert generate.main(["--check"]) == 0
-    assert yaml.safe_load(generate.TARGET.read_text()) == custom_resource_definition()
-
-
-def test_check_names_a_stale_file_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "crd.yaml"
-    assert generate.main(["--check", "--output", str(target)]) == 1
-    assert not target.exists()
-    assert "make generate" in capsys.readouterr().err
-    assert generate.main(["--output", str(target)]) == 0
-    assert generate.main(["--check", "--output", str(target)]) == 0
+def test_the_files_beside_the_models_and_in_the_chart_are_up_to_date() -> None:
+    for path in ("crds/shapetrace.dev_profileruns.yaml", "charts/shapetrace/files/crd.yaml"):
+        assert (ROOT / path).read_text() == crd_yaml(), f"{path}: run `make generate`"
+    assert yaml.safe_load(crd_yaml()) == custom_resource_definition()
 
 
 def test_the_columns_are_those_of_the_documentation(version: dict[str, Any]) -> None:
