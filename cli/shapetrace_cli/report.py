@@ -32,7 +32,7 @@ class Reporter:
         quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._title, self._objects, self._total_bytes = plain(title), objects, total_bytes
+        self._title, self._objects = plain(title), objects
         self._stream, self._quiet, self._clock = stream, quiet, clock
         self._done = self._done_bytes = 0
         self._last_line = clock()

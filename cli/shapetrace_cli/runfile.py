@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
-from shapetrace_api.accept import DEFAULT_LIMITS, AcceptanceLimits, refusals
+from shapetrace_api.accept import refusals
 from shapetrace_api.spec import ProfileRunSpec
 from shapetrace_contract import names
 
@@ -30,10 +30,9 @@ class RunFile:
     name: str
     namespace: str
     spec: ProfileRunSpec
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_run(path: Path, name: str = "", limits: AcceptanceLimits = DEFAULT_LIMITS) -> RunFile:
+def read_run(path: Path, name: str = "") -> RunFile:
     """The one ProfileRun in ``path``, or the one called ``name``; :class:`UsageError` lists what is wrong with it."""
     value = _choose(path, _documents(path), name)
     metadata = value.get("metadata")
@@ -52,11 +51,11 @@ def read_run(path: Path, name: str = "", limits: AcceptanceLimits = DEFAULT_LIMI
         faults += [f"spec.{_place(item['loc'])}: {item['msg']}" for item in error.errors()]
     else:
         faults += [f"{place}: no such field" for place in unknown_fields("spec", spec, _known(model))]
-        faults += [f"spec.{message}" for message in refusals(model, limits=limits)]
+        faults += [f"spec.{message}" for message in refusals(model)]
         if not faults:
             namespace = str(metadata.get("namespace") or "default")
             checked_name("namespace", namespace)
-            return RunFile(metadata["name"], namespace, model, metadata)
+            return RunFile(metadata["name"], namespace, model)
     more = [f"... and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
     raise UsageError(
         f"{path} is not accepted: " + "; ".join(plain(fault, 300) for fault in faults[:_SHOWN] + more),

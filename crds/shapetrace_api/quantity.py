@@ -23,9 +23,3 @@ def parse(text: str) -> Decimal:
     if match is None or match["unit"] not in _UNITS:
         raise QuantityError(f"{text!r} is no amount: write it as 4, 500m, 1.5 or 16Gi")
     return Decimal(match["number"]) * _UNITS[match["unit"]]
-
-
-def whole_bytes(text: str) -> int:
-    """The amount rounded up to whole bytes, or pieces."""
-    amount = parse(text)
-    return int(amount.to_integral_value(rounding="ROUND_CEILING"))

@@ -114,11 +114,6 @@ class Capture(AbstractContextManager["Capture"]):
         return self
 
     @property
-    def is_recording(self) -> bool:
-        """Whether the profiler is on."""
-        return self._window is not None
-
-    @property
     def has_captured(self) -> bool:
         """Whether the watched forward has met a stream capture, or a graph capture has begun since the start."""
         return any(self._in_stream_capture) or self._session.graphs.all > self._graphs_before
@@ -262,7 +257,7 @@ class Capture(AbstractContextManager["Capture"]):
 class NoCapture(AbstractContextManager["NoCapture"]):
     """Stands in where nothing is recorded: without a spool, and on a rank that is not asked for."""
 
-    is_recording = has_captured = False
+    has_captured = False
 
     def __exit__(self, *_: object) -> None:
         return None

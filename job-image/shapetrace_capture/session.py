@@ -54,7 +54,6 @@ class Session:
         self.process.who = f"rank {rank.rank}"
         self.clock = clock
         self.graphs = GraphCounter()
-        self._spool = folder
         self._folder = spool.rank_folder(folder, rank.rank)
         self._settings = settings
         self._node = node

@@ -56,17 +56,9 @@ class Cluster:
         """kubectl, helm, kubelet, ... of the version that runs."""
         return self.run_dir / "bin" / name
 
-    def containerd_socket(self, node: str = "node-1") -> Path:
-        """For `ctr -a SOCKET -n k8s.io ...`."""
-        return self.run_dir / node / "containerd.sock"
-
     def nodes(self) -> list[str]:
         """The nodes that were started: node-1, perhaps node-2."""
         return sorted(path.parent.name for path in self.run_dir.glob("node-*/containerd.sock"))
-
-    def process_id(self, name: str) -> int:
-        """The pid of a process by its name in `cluster status`, such as `node-1.kubelet`."""
-        return int((self.run_dir / "pids" / name).read_text().split()[0])
 
     def kubectl(self, *arguments: str, input_text: str | None = None, timeout_seconds: float = 60.0) -> str:
         """Run kubectl as admin; its output. Raises CommandFailedError with what it said."""

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -67,7 +66,6 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
-        self._wake = threading.Event()
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -55,8 +55,3 @@ class Context:
 
 class EngineConfigurationError(ValueError):
     """Settings that the engine cannot be started with; the message names the field of the ProfileRun."""
-
-
-def flags_of(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """``[("--sizes", "1,2")] -> ["--sizes", "1,2"]``."""
-    return [part for pair in pairs for part in pair]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shapetrace_contract.settings import CaptureSettings, EngineSettings
 
-from shapetrace_launcher.engines import Command, Context, EngineConfigurationError, flags_of
+from shapetrace_launcher.engines import Command, Context, EngineConfigurationError
 
 RUNNERS = ("", "decode", "DecodeGraphRunner")
 """What ``capture.targets[].runner`` may say: the engine has one runner."""
@@ -34,15 +34,14 @@ def _target_flags(capture: CaptureSettings) -> list[str]:
     target = capture.targets[0]
     if str(target.get("runner") or "") not in RUNNERS:
         raise EngineConfigurationError(f"capture.targets[0].runner {target['runner']!r}: engine torch has decode only")
-    pairs = []
+    flags = []
     if target.get("sizes"):
-        pairs.append(("--sizes", ",".join(str(size) for size in target["sizes"])))
+        flags += ["--sizes", ",".join(str(size) for size in target["sizes"])]
     if target.get("unit"):
-        pairs.append(("--unit", str(target["unit"])))
-    pairs += [
-        ("--axis", f"{item['axis']}={','.join(map(str, item['values']))}") for item in target.get("variants") or []
-    ]
-    return flags_of(pairs)
+        flags += ["--unit", str(target["unit"])]
+    for item in target.get("variants") or []:
+        flags += ["--axis", f"{item['axis']}={','.join(map(str, item['values']))}"]
+    return flags
 
 
 def _environment(rank: int, tensor: int, context: Context) -> dict[str, str]:

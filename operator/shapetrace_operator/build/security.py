@@ -10,9 +10,9 @@ USER_ID = 10001
 """Fixed: an image without a user of its own is refused under ``runAsNonRoot``."""
 
 
-def pod_security(options: PodOptions | None) -> Object:
-    """The pod's security context. ``options`` None: our own containers only."""
-    asked = options.security_context if options else None
+def pod_security(options: PodOptions) -> Object:
+    """The pod's security context."""
+    asked = options.security_context
     user = (asked.run_as_user if asked else None) or USER_ID
     context: Object = {
         "runAsNonRoot": True,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
-from shapetrace_api.quantity import QuantityError, parse, whole_bytes
+from shapetrace_api.quantity import QuantityError, parse
 from shapetrace_api.scalars import QUANTITY_PATTERN, Quantity
 
 
@@ -39,11 +39,6 @@ def test_other_spellings_are_refused(text: str) -> None:
 @given(st.from_regex(QUANTITY_PATTERN.replace("[0-9]+", "[0-9]{1,12}", 1), fullmatch=True))
 def test_whatever_the_schema_takes_can_be_read(text: str) -> None:
     assert parse(TypeAdapter(Quantity).validate_python(text)) >= 0
-
-
-def test_bytes_are_rounded_up() -> None:
-    assert whole_bytes("1.5Ki") == 1536
-    assert whole_bytes("100m") == 1
 
 
 def test_a_number_of_yaml_is_an_amount_and_a_truth_value_is_none() -> None:

@@ -11,7 +11,7 @@ from shapetrace_contract.tag import Shape, TagError
 from shapetrace_traces.foreign.captures import Capture
 from shapetrace_traces.foreign.claims import Other, fit_sizes, other_claims
 from shapetrace_traces.foreign.exchange import Moved, sort_out
-from shapetrace_traces.foreign.names import NO_RUNNER, Layout
+from shapetrace_traces.foreign.names import Layout
 from shapetrace_traces.foreign.sizes import ROWS, as_trace, claim_of, is_by_tokens, measured_labels
 from shapetrace_traces.foreign.slip import Slip, find_slip
 from shapetrace_traces.foreign.turns import UNNAMED, Turn, name_turns
@@ -295,8 +295,3 @@ def tell_apart(findings: Sequence[Finding]) -> dict[str, Shape]:
             variants = {**item.shape.variants, UNNAMED: str(number)}
             found[item.capture.key] = Shape(item.shape.runner, item.shape.unit, item.shape.size, variants)
     return found
-
-
-def runner_of(shape: Shape) -> str | None:
-    """The runner's name, None where nobody told one."""
-    return None if shape.runner.name == NO_RUNNER else shape.runner.name

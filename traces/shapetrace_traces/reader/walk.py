@@ -36,8 +36,6 @@ class Walk:
         """The wanted values that there are."""
         self.is_lenient = False
         """Whether some text was read that is no strict JSON: raw control characters, bytes that are no UTF-8, NaN."""
-        self.slow_batches = 0
-        """Batches that the fast parser did not take."""
 
     def run(self) -> None:
         """Read to the end. :class:`UnreadableTraceError` for anything that is not one whole trace."""
@@ -141,7 +139,6 @@ class Walk:
         try:
             batch = self._parser.parse(enclosed)
         except (ValueError, RuntimeError):
-            self.slow_batches += 1
             batch = self._plain(enclosed)
         self._pass_on(batch)
 
