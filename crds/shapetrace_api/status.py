@@ -18,8 +18,8 @@ from shapetrace_api.schema import ApiModel, ListMap
 MAX_COUNT = MAX_INT32
 MAX_BYTES = 2**53
 """JSON numbers are exact up to here in every reader."""
-
-
+MAX_URI_CHARACTERS = 1024
+"""A key of S3 has at most 1024 bytes."""
 FIRST_YEAR, LAST_YEAR = 1970, 9000
 """What is counted from a time (at most 68 years, an int32 of seconds) has to stay within the calendar."""
 
@@ -159,7 +159,7 @@ class RankStatus(StatusModel):
 class Manifest(StatusModel):
     """The index of everything that the attempt stored."""
 
-    uri: Annotated[str, StringConstraints(min_length=1, max_length=1024)] = Field(
+    uri: Annotated[str, StringConstraints(min_length=1, max_length=MAX_URI_CHARACTERS)] = Field(
         description="Address of the manifest, such as 's3://bucket/prefix/…/manifest.json'."
     )
     sha256: Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")] = Field(

@@ -67,6 +67,10 @@ class Cache:
             self.runs[uid] = {**run, "metadata": _slim_metadata(run)}
         return run_key(run)
 
+    def unfinished_runs(self) -> list[Object]:
+        """The runs whose status has no end yet."""
+        return [run for run in self.runs.values() if (run.get("status") or {}).get("completionTime") is None]
+
     def remove_run(self, uid: str) -> None:
         """Forget a ProfileRun and everything known of its children that are gone."""
         self.runs.pop(uid, None)

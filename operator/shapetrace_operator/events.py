@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,8 @@ LOOK_SECONDS = 5.0
 LATE_LOOK_SECONDS = 30.0
 """After the first minute: what keeps a pod waiting then changes slowly."""
 EARLY_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -56,7 +59,8 @@ class EventReader:
                 return known.events, left_seconds
         try:
             found = await self._kube.list_events(run["metadata"]["namespace"], uid)
-        except ApiError:
+        except ApiError as error:
+            log.debug("%s/%s: no events: %s", run["metadata"]["namespace"], run["metadata"]["name"], error)
             return (known.events if known is not None and known.uid == uid else ()), LOOK_SECONDS
         events = sorted((event_of(item) for item in found), key=lambda event: event.last_seen or now)
         self._seen[run_uid] = _Seen(self._monotonic(), uid, events)

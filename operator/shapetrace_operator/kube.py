@@ -14,8 +14,7 @@ import aiohttp
 from kubernetes.aio.client import ApiClient
 from shapetrace_contract import names
 
-Object = dict[str, Any]
-"""A Kubernetes object as the API server sends it."""
+from shapetrace_operator.objects import Object
 
 REQUEST_TIMEOUT_SECONDS = 10.0
 """A healthy API server answers in milliseconds; a restarting one is better asked again than waited for."""
@@ -24,6 +23,9 @@ LIST_TIMEOUT_SECONDS = 30.0
 PAGE_ITEMS = 500
 """What kubectl asks for; bounds the memory of one answer."""
 MAX_EVENTS = 50
+"""Of one object; the API server keeps an hour of them and counts repetitions in one."""
+MAX_ERROR_CHARACTERS = 2000
+"""Of a refusal's text: a webhook may answer with a page."""
 
 RUNS = f"apis/{names.GROUP}/{names.API_VERSION}"
 JOBS = "apis/batch/v1"
@@ -68,7 +70,7 @@ class InvalidError(ApiError):
 
 def _error(status: int, body: Any) -> ApiError:
     answer = body if isinstance(body, dict) else {}
-    reason, message = str(answer.get("reason") or ""), str(answer.get("message") or body)[:2000]
+    reason, message = str(answer.get("reason") or ""), str(answer.get("message") or body)[:MAX_ERROR_CHARACTERS]
     kind: type[ApiError] = {
         400: InvalidError,
         403: ForbiddenError,

@@ -68,12 +68,11 @@ async def resync_for_ever(
             await forget_gone(kube, cache, namespaces)
         except ApiError as error:
             log.debug("no list of runs: %s", error)
-        for run in list(cache.runs.values()):
-            if (run.get("status") or {}).get("completionTime") is None:
-                key = run_key(run)
-                try:
-                    if await resync(kube, cache, key):
-                        log.info("%s: a deletion had gone unnoticed", key)
-                except ApiError as error:
-                    log.debug("%s: no list: %s", key, error)
-                queue(key)
+        for run in cache.unfinished_runs():
+            key = run_key(run)
+            try:
+                if await resync(kube, cache, key):
+                    log.info("%s: a deletion had gone unnoticed", key)
+            except ApiError as error:
+                log.debug("%s: no list: %s", key, error)
+            queue(key)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 
 import aiohttp
 import kopf
@@ -26,7 +27,6 @@ from shapetrace_operator.settings import Settings, read
 from shapetrace_operator.work_queue import WorkQueue
 
 CRD_RETRY_SECONDS = 2.0
-FORBIDDEN = 403
 FORBIDDEN_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
 """An API server that has just started forbids everything until it has read its roles. kopf, which tries other faults
 again, ends by that. After as many times the kubelet starts the process anew."""
@@ -52,7 +52,7 @@ def serve(run: Callable[[], None], sleep: Callable[[float], None]) -> int:
             return 0
         except BaseExceptionGroup as group:
             said = "; ".join(f"{type(error).__name__}: {error}" for error in group.exceptions)
-            is_forbidden = all(getattr(error, "status", None) == FORBIDDEN for error in group.exceptions)
+            is_forbidden = all(getattr(error, "status", None) == HTTPStatus.FORBIDDEN for error in group.exceptions)
             pause_seconds = next(pauses_seconds, None) if is_forbidden else None
             if pause_seconds is None:
                 log.error("stopped: %s", said)

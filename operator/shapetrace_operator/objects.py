@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 Object = dict[str, Any]
+"""A Kubernetes object as the API server sends it."""
 
 
 def parse_time(text: str | None) -> datetime | None:
@@ -25,7 +26,7 @@ def parse_time(text: str | None) -> datetime | None:
 
 def condition(obj: Object, kind: str) -> Object | None:
     """The condition of that type, whatever its status."""
-    found = obj.get("status", {}).get("conditions") or []
+    found = (obj.get("status") or {}).get("conditions") or []
     return next((item for item in found if item.get("type") == kind), None)
 
 

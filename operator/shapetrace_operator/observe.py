@@ -13,7 +13,7 @@ from shapetrace_contract.progress import RankProgress
 
 from shapetrace_operator.build.names import ANNOTATION_RETRIES, numbers_of
 from shapetrace_operator.cache import Cache
-from shapetrace_operator.objects import Object, owner_of, owner_uid, parse_number, parse_time, true_condition
+from shapetrace_operator.objects import Object, condition, owner_of, owner_uid, parse_number, parse_time, true_condition
 
 
 class State(StrEnum):
@@ -241,7 +241,7 @@ def job_of(obj: Object, attempt: int, number: int) -> Job:
         suspended=bool((obj.get("spec") or {}).get("suspend")),
         deleting=bool(metadata.get("deletionTimestamp")),
         complete=true_condition(obj, "Complete") is not None,
-        failed=f"{failed.get('reason')}: {failed.get('message')}" if failed else None,
+        failed=_reason_and_message(failed) if failed else None,
         failed_since=parse_time(failed.get("lastTransitionTime")) if failed else None,
     )
 
@@ -249,7 +249,7 @@ def job_of(obj: Object, attempt: int, number: int) -> Job:
 def pod_of(obj: Object, gone: bool, cache: Cache, attempt: int, number: int) -> Pod:
     """Read a pod of a Job; ends of containers come from the cache where the pod itself no longer shows them."""
     metadata, status = obj["metadata"], obj.get("status") or {}
-    scheduled, disruption = _condition(status, "PodScheduled"), _condition(status, "DisruptionTarget")
+    scheduled, disruption = condition(obj, "PodScheduled") or {}, true_condition(obj, "DisruptionTarget")
     states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     containers = {state["name"]: replace(_container(state), image_id=state.get("imageID") or "") for state in states}
     over = gone or status.get("phase") in ("Succeeded", "Failed")
@@ -258,8 +258,7 @@ def pod_of(obj: Object, gone: bool, cache: Cache, attempt: int, number: int) -> 
         known = containers.get(name, Container(name))
         if over and not known.ended:
             containers[name] = replace(_ended(name, ended, known.image), image_id=known.image_id)
-    found = scheduled or {}
-    unscheduled = found.get("status") == "False"
+    unscheduled = scheduled.get("status") == "False"
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -270,20 +269,18 @@ def pod_of(obj: Object, gone: bool, cache: Cache, attempt: int, number: int) -> 
         ip=status.get("podIP"),
         phase=status.get("phase") or "Pending",
         message=": ".join(text for text in (status.get("reason"), status.get("message")) if text),
-        scheduled=found.get("status") == "True" or bool((obj.get("spec") or {}).get("nodeName")),
-        unschedulable=str(found.get("message") or found.get("reason") or "") if unscheduled else None,
+        scheduled=scheduled.get("status") == "True" or bool((obj.get("spec") or {}).get("nodeName")),
+        unschedulable=str(scheduled.get("message") or scheduled.get("reason") or "") if unscheduled else None,
         gone=gone,
         created=parse_time(metadata.get("creationTimestamp")),
         deletion=parse_time(metadata.get("deletionTimestamp")),
-        disruption=f"{disruption.get('reason')}: {disruption.get('message')}"
-        if disruption and disruption.get("status") == "True"
-        else None,
+        disruption=_reason_and_message(disruption) if disruption else None,
         containers=containers,
     )
 
 
-def _condition(status: Object, kind: str) -> Object | None:
-    return next((item for item in status.get("conditions") or [] if item.get("type") == kind), None)
+def _reason_and_message(item: Object) -> str:
+    return f"{item.get('reason')}: {item.get('message')}"
 
 
 def _container(status: Object) -> Container:

@@ -21,6 +21,7 @@ CONNECT_SECONDS = 0.5
 ANSWER_SECONDS = 2.0
 """A collector that compresses on a busy node answers late."""
 MAX_REQUESTS = 64
+"""At once: bounds sockets and memory where many runs go on; the others have their turn in the next rounds."""
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +59,13 @@ class Poller:
 
     def _askable(self) -> list[tuple[Key, Pod]]:
         found = []
-        for run in self._cache.runs.values():
-            if (run.get("status") or {}).get("completionTime") is None:
-                try:
-                    observed = observe(run, self._cache)
-                except Exception:  # noqa: S112 - the run's own cycle meets the same, and tells
-                    continue
-                pods = observed.capture_pods(observed.newest_attempt)
-                found += [(run_key(run), pod) for pod in pods if is_askable(pod)]
+        for run in self._cache.unfinished_runs():
+            try:
+                observed = observe(run, self._cache)
+            except Exception:  # noqa: S112 - the run's own cycle meets the same, and tells
+                continue
+            pods = observed.capture_pods(observed.newest_attempt)
+            found += [(run_key(run), pod) for pod in pods if is_askable(pod)]
         return found
 
     async def _ask(self, key: Key, pod: Pod) -> None:

@@ -16,6 +16,7 @@ from shapetrace_operator.objects import Object
 DEADLINE_MARGIN_SECONDS = 120
 """Above uploadTimeoutSeconds: start of the pod, and the reading of all parts."""
 BACKOFF_LIMIT = 3
+"""With the patience of each try (shapetrace_finish.patience) this outlasts the restart of a store."""
 GRACE_SECONDS = 5
 """A finish that is stopped loses nothing: the next one does the same."""
 

@@ -14,8 +14,9 @@ UNDISTURBED = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
-"""A capture cannot be moved: autoscalers leave its node alone. Sidecars of meshes would keep Jobs from ending."""
+"""A capture cannot be moved: autoscalers leave its node alone."""
 NO_MESH = {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
+"""A mesh's sidecar would keep a Job from ending."""
 
 
 def owner_reference(run: Object) -> Object:

@@ -7,9 +7,13 @@ from shapetrace_api.accept import refusals
 from shapetrace_api.spec import ProfileRunSpec
 from shapetrace_api.status import ConditionStatus, ConditionType
 from shapetrace_contract.message import shorten
+from shapetrace_contract.reasons import Reason
 
 from shapetrace_operator import conditions
 from shapetrace_operator.decide.model import Draft
+
+_SHOWN_FAULTS = 4
+"""More do not fit into a condition's message."""
 
 
 def read(draft: Draft) -> ProfileRunSpec | None:
@@ -17,7 +21,7 @@ def read(draft: Draft) -> ProfileRunSpec | None:
     try:
         spec = ProfileRunSpec.model_validate(draft.case.run.get("spec") or {})
     except ValidationError as error:
-        refuse(draft, "; ".join(f"spec.{_path(item['loc'])}: {item['msg']}" for item in error.errors()[:4]))
+        refuse(draft, "; ".join(f"spec.{_path(item['loc'])}: {item['msg']}" for item in error.errors()[:_SHOWN_FAULTS]))
         return None
     # a run that was accepted stays so, whatever the limits of a later version
     found = [] if conditions.is_true(draft.status, ConditionType.ACCEPTED) else refusals(spec)
@@ -30,7 +34,7 @@ def read(draft: Draft) -> ProfileRunSpec | None:
 
 def refuse(draft: Draft, message: str) -> None:
     """Not accepted: ``message`` names the field and what to do."""
-    draft.condition(ConditionType.ACCEPTED, ConditionStatus.FALSE, "BadConfiguration", shorten(message))
+    draft.condition(ConditionType.ACCEPTED, ConditionStatus.FALSE, Reason.BAD_CONFIGURATION.value, shorten(message))
 
 
 def _path(location: tuple[int | str, ...]) -> str:

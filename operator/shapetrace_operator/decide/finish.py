@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from shapetrace_api.status import ConditionStatus, ConditionType
+from shapetrace_api.status import MAX_URI_CHARACTERS, ConditionStatus, ConditionType
 from shapetrace_contract import names
 from shapetrace_contract.message import shorten
 from shapetrace_contract.reasons import Reason, Verdict, exit_code
@@ -22,6 +22,7 @@ from shapetrace_operator.decide.model import Attempt
 from shapetrace_operator.observe import Container, Job, Refusal
 
 MAX_FINISHES = 3
+"""Each may take as long as the uploads: what did not pass by itself in that time needs a person."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Result:
     eager: str = ""
     """Why there are no graphs, where the verdict is Eager."""
     note: str = ""
+    """Places that captured graphs outside the hooks, in words."""
     gpu_events: tuple[bool, str] | None = None
     """Whether the profiler still saw kernels after the captures, and what is to be said of it."""
-    """Places that captured graphs outside the hooks, in words."""
     reason: Reason | None = None
     """Without a manifest: why."""
     message: str = ""
@@ -62,7 +63,7 @@ def decide(attempt: Attempt) -> Result | None:
     number = last.number if last is not None else 0
     if number >= MAX_FINISHES:
         why = last.failed if last is not None and last.failed else "no answer could be read"
-        return Result(reason=Reason.FINISH_FAILED, message=f"{_last_words(attempt) or why}")
+        return Result(reason=Reason.FINISH_FAILED, message=_last_words(attempt) or why)
     refusal = attempt.observed.refusal
     if refusal is not None:
         return _refused(attempt, refusal)
@@ -135,7 +136,7 @@ def parse(text: str) -> Result | None:
         value = json.loads(text)
         rows = [_row(row) for row in value.get("ranks") or []]
         digest, failure = str(value["sha256"]), value.get("failure")
-        uri = shorten(str(value["uri"]), 1024)
+        uri = shorten(str(value["uri"]), MAX_URI_CHARACTERS)
         if not re.fullmatch("[0-9a-f]{64}", digest) or not uri or not (failure is None or isinstance(failure, dict)):
             return None
         return Result(

@@ -143,6 +143,15 @@ class Attempt:
         found = [job.retries for job in self.observed.jobs if job.attempt == self.number and job.retries is not None]
         return max(found, default=self.number - 1)
 
+    def has_passed(self, since: datetime | None, seconds: float) -> bool:
+        """Whether so much time is over since then; if not yet, the draft is woken when it is. False without a start."""
+        if since is None:
+            return False
+        end = since + timedelta(seconds=seconds)
+        if self.now < end:
+            self.draft.wake(end)
+        return self.now >= end
+
     def fail(self, failure: Failure) -> None:
         """Note the first cause; a later one is a consequence and changes nothing."""
         if self.status.failure is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 from shapetrace_api.status import ConditionType
 from shapetrace_contract import names
 from shapetrace_contract.reasons import Reason, exit_code
@@ -25,6 +23,19 @@ _NO_CLAIM = {
     )
 }
 """Preflight ended without a claim. AttemptTaken is not among them: a claim exists then, another pod's."""
+_BEFORE_START = {
+    reason.value
+    for reason in (
+        Reason.PENDING_TIMEOUT,
+        Reason.UNSCHEDULABLE,
+        Reason.QUOTA_EXCEEDED,
+        Reason.ADMISSION_REFUSED,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.CONTAINER_CONFIG,
+        Reason.MOUNT_FAILED,
+    )
+}
+"""Causes that keep a pod from getting as far as its claim."""
 
 
 def is_over(attempt: Attempt) -> bool:
@@ -47,7 +58,7 @@ def pod_is_over(attempt: Attempt, pod: Pod) -> bool:
         said = engine.termination
         if collector.ended or (said is not None and said.drained):
             return True
-        if _passed(attempt, engine.finished, attempt.spec.disruption_grace_seconds + LATE_SECONDS):
+        if attempt.has_passed(engine.finished, attempt.spec.disruption_grace_seconds + LATE_SECONDS):
             return True
     return is_lost(attempt, pod)
 
@@ -57,21 +68,11 @@ def is_lost(attempt: Attempt, pod: Pod) -> bool:
     if pod.over:
         return False
     # deletionTimestamp is the request plus the grace
-    if _passed(attempt, pod.deletion, LATE_SECONDS):
+    if attempt.has_passed(pod.deletion, LATE_SECONDS):
         return True
     job = attempt.job
     since = job.failed_since if job is not None else None
-    return _passed(attempt, since, attempt.spec.disruption_grace_seconds + LATE_SECONDS)
-
-
-def _passed(attempt: Attempt, since: datetime | None, seconds: float) -> bool:
-    if since is None:
-        return False
-    end = since + timedelta(seconds=seconds)
-    if attempt.now >= end:
-        return True
-    attempt.draft.wake(end)
-    return False
+    return attempt.has_passed(since, attempt.spec.disruption_grace_seconds + LATE_SECONDS)
 
 
 def preflight_passed(attempt: Attempt) -> bool | None:
@@ -88,20 +89,6 @@ def preflight_passed(attempt: Attempt) -> bool | None:
     ):
         return False
     return None if None in answers or not answers else False
-
-
-_BEFORE_START = {
-    reason.value
-    for reason in (
-        Reason.PENDING_TIMEOUT,
-        Reason.UNSCHEDULABLE,
-        Reason.QUOTA_EXCEEDED,
-        Reason.ADMISSION_REFUSED,
-        Reason.IMAGE_PULL_FAILED,
-        Reason.CONTAINER_CONFIG,
-        Reason.MOUNT_FAILED,
-    )
-}
 
 
 def _pod_passed(pod: Pod) -> bool | None:

@@ -7,7 +7,6 @@ one. Deleting the Job gives its pods their grace: what was captured is stored, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 
 from shapetrace_api.status import ConditionStatus, ConditionType
 from shapetrace_contract import names
@@ -101,7 +100,7 @@ def _pending(attempt: Attempt) -> None:
         return
     since = job.started or job.created
     timeout_seconds = attempt.spec.pending_timeout_seconds
-    if since is not None and _passed(attempt, since, timeout_seconds):
+    if attempt.has_passed(since, timeout_seconds):
         blocking = [item for item in attempt.status.conditions if item.status is ConditionStatus.FALSE and item.message]
         why = f" ({blocking[0].reason}: {blocking[0].message})" if blocking else ""
         message = f"the engine was not started within spec.pendingTimeoutSeconds = {timeout_seconds}{why}"
@@ -114,14 +113,6 @@ def _active(attempt: Attempt) -> None:
     if since is None or _engine_ended(attempt):
         return
     deadline_seconds = attempt.spec.active_deadline_seconds
-    if _passed(attempt, since, deadline_seconds):
+    if attempt.has_passed(since, deadline_seconds):
         message = f"the engine ran longer than spec.activeDeadlineSeconds = {deadline_seconds}"
         attempt.fail(ranks.failure(Reason.DEADLINE_EXCEEDED, message, container=names.CONTAINER_ENGINE))
-
-
-def _passed(attempt: Attempt, since: datetime, seconds: float) -> bool:
-    end = since + timedelta(seconds=seconds)
-    if attempt.now >= end:
-        return True
-    attempt.draft.wake(end)
-    return False
