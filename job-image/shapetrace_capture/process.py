@@ -16,7 +16,7 @@ from typing import Any
 
 from shapetrace_contract import spool
 
-from shapetrace_capture.told import told
+from shapetrace_capture.told import told, told_configuration
 
 MAX_FAULTS = 50
 """Bounds the record."""
@@ -34,7 +34,7 @@ def described(error: BaseException) -> str:
 
 
 class Process:
-    """What ``process-<pid>.json`` says. The engine's adapter fills in ``version``, ``configuration`` and ``hooks``."""
+    """What ``process-<pid>.json`` says. The engine's adapter fills in ``version`` and ``hooks``."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], engine: str = "") -> None:
         self.folder = folder
@@ -42,7 +42,7 @@ class Process:
         self.engine = engine
         self.version = ""
         self.configuration: dict[str, Any] = {}
-        """The engine's, as it resolved what it was given: :func:`~shapetrace_capture.told.told_configuration`."""
+        """The engine's, as it resolved what it was given: :meth:`tell_configuration`."""
         self.hooks: dict[str, str] = {}
         self.required: tuple[str, ...] = ()
         """The hooks without which captures would go unseen."""
@@ -67,6 +67,14 @@ class Process:
         with contextlib.suppress(Exception):
             print(f"shapetrace: {self.who}: {text}", file=sys.stderr, flush=True)
         return True
+
+    def tell_configuration(self, holders: Callable[[], Mapping[str, Any]]) -> None:
+        """Keep what may be told of the engine's configuration, an object or mapping by prefix
+        (:func:`~shapetrace_capture.told.told_configuration`). Never raises: it is for the manifest only."""
+        try:
+            self.configuration = told_configuration(holders())
+        except Exception as error:
+            self.fault("the engine's configuration", error)
 
     def engine_json(self) -> dict[str, Any] | None:
         """``engine`` of rank and process record; None for a script of the user's own."""

@@ -11,6 +11,7 @@ import pytest
 import torch
 import vllm
 from shapetrace_capture import plugins
+from shapetrace_capture import process as process_module
 from shapetrace_capture.adapters.vllm import adapter as adapter_module
 from shapetrace_capture.session import Session
 from shapetrace_contract import names, spool
@@ -165,6 +166,7 @@ def failing(*_: Any, **__: Any) -> Any:
         (adapter_module.Keys, "shape"),
         (adapter_module, "rank_of"),
         (adapter_module, "measuring"),
+        (process_module, "told_configuration"),
     ],
 )
 def test_whatever_fails_in_our_hooks_vllm_captures_all_the_same(

@@ -36,7 +36,6 @@ OUR_FAULTS = (
             "resolve",
             "rank_of",
             "configuration_of",
-            "told_configuration",
             "keys_of",
             "axes_of",
             "unit_of",
@@ -79,5 +78,6 @@ OUR_FAULTS = (
     "graphs:GraphCounter.install",
     "device:is_capturing",
     "process:Process.engine_json",
+    "process:told_configuration",
 )
 """Functions of ours, ``module:name`` below ``shapetrace_capture``, that are made to raise while SGLang captures."""

@@ -42,7 +42,6 @@ from shapetrace_capture.declared import unplanned_shapes
 from shapetrace_capture.hooks import APPLIED, MISSING, AfterImport, Hook, guarded, is_hooked, wrap
 from shapetrace_capture.process import Process
 from shapetrace_capture.session import Session
-from shapetrace_capture.told import told_configuration
 from shapetrace_capture.warmups import Warmups
 
 SCHEDULER = "sglang.srt.managers.scheduler"
@@ -152,16 +151,10 @@ class Adapter:
         if self._session is None:
             session = Session.of_process(self._process, rank_of(source))
             session.advice = ADVICE
-            self._tell_configuration(getattr(source, "server_args", None))
+            self._process.tell_configuration(lambda: {"": configuration_of(getattr(source, "server_args", None))})
             session.start(self._states(), self._targets)
             self._session = session
         return self._session
-
-    def _tell_configuration(self, server_args: Any) -> None:
-        try:
-            self._process.configuration = told_configuration({"": configuration_of(server_args)})
-        except Exception as error:  # for the manifest only
-            self._process.fault("the engine's configuration", error)
 
     def _run_event_loop(self, original: Hook, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         """All graphs of the target and its drafts are captured when the scheduler begins to work."""

@@ -30,7 +30,6 @@ from shapetrace_capture.declared import unplanned_shapes
 from shapetrace_capture.hooks import APPLIED, MISSING, AfterImport, Hook, exists, guarded, is_hooked, wrap
 from shapetrace_capture.process import Process
 from shapetrace_capture.session import Session
-from shapetrace_capture.told import told_configuration
 
 WRAPPER_MODULE = "vllm.v1.worker.worker_base"
 WRAPPER = "WorkerWrapperBase.init_device"
@@ -102,7 +101,7 @@ class Adapter:
         session.advice = ADVICE
         self._session, self._worker, self._ended = session, worker, False
         parts = getattr(worker.vllm_config, "__dict__", {})
-        self._process.configuration = told_configuration({f"{name}.": parts.get(name) for name in CONFIGURATION})
+        self._process.tell_configuration(lambda: {f"{name}.": parts.get(name) for name in CONFIGURATION})
         hooks, required = {self._target: APPLIED}, [self._target]
         for owner, name, hook, is_required in self._targets(worker):
             target, hooks_state = self._apply(owner, name, hook)
