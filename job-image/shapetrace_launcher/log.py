@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -17,7 +18,6 @@ class BoundedLog:
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._max_bytes = max(max_bytes, 4096)
-        self.dropped_bytes = 0
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         self._size = os.lseek(self._descriptor, 0, os.SEEK_END)
 
@@ -28,17 +28,14 @@ class BoundedLog:
         return cls(path, min(MAX_LOG_BYTES, usage.f_blocks * usage.f_frsize // SPOOL_SHARE))
 
     def write(self, data: bytes) -> None:
-        """Append; ``dropped_bytes`` counts what is no longer in the file."""
+        """Append, and drop the oldest where there is no room."""
         keep = self._max_bytes // 2
         if len(data) > keep:
-            self.dropped_bytes += len(data) - keep
             data = data[-keep:]
-        try:
+        with contextlib.suppress(OSError):
             if self._size + len(data) > self._max_bytes:
                 self._drop_older_half(keep)
             self._size += os.pwrite(self._descriptor, data, self._size)
-        except OSError:
-            self.dropped_bytes += len(data)
 
     def close(self) -> None:
         """Close the file; the log ends here."""
@@ -50,7 +47,6 @@ class BoundedLog:
         newline = os.pread(self._descriptor, _BLOCK_BYTES, source).find(b"\n")
         source += newline + 1 if newline >= 0 else 0
         target = 0
-        self.dropped_bytes += source
         while block := os.pread(self._descriptor, _BLOCK_BYTES, source):
             os.pwrite(self._descriptor, block, target)
             source += len(block)

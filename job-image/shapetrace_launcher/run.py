@@ -16,7 +16,7 @@ from typing import Any
 
 from shapetrace_contract import spool
 from shapetrace_contract.message import shorten
-from shapetrace_contract.reasons import Reason
+from shapetrace_contract.reasons import Reason, exit_code
 from shapetrace_contract.serving import SERVING
 
 from shapetrace_launcher import hub
@@ -74,7 +74,7 @@ class Launcher:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / spool.STOPPED).exists():
             text = f"{folder} holds the records of an earlier run; give each run an empty spool"
-            return Answer(44, Reason.BAD_CONFIGURATION, text, drained=False)
+            return Answer(exit_code(Reason.BAD_CONFIGURATION), Reason.BAD_CONFIGURATION, text, drained=False)
         self._log = BoundedLog.in_spool(folder / spool.ENGINE_LOG)
         try:
             cause = self._fetch() or self._start() or self._watch()
@@ -122,7 +122,9 @@ class Launcher:
                 if processes.exits:
                     return hub.cause(processes.exits[0])
                 if self._terminated:
-                    return Cause(Reason.STOPPED, "stopped by SIGTERM while the models were fetched", signal=15)
+                    return Cause(
+                        Reason.STOPPED, "stopped by SIGTERM while the models were fetched", signal=signal.SIGTERM
+                    )
                 return hub.too_slow(limit_seconds)
             except (OSError, ValueError) as error:
                 return Cause(Reason.ENGINE_FAILED, f"fetching the models left no answer: {error}")
