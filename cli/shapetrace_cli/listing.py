@@ -20,7 +20,7 @@ MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 _SEGMENT = re.compile(r"(?!\.{1,2}$|\.shapetrace-)[A-Za-z0-9._~-]{1,255}")
 """Every key that shapetrace makes is of these (docs/contract.md, Tag). No slash, no escape, no drive letter;
 none begins as our own temporary files do."""
-_FOLDERS = (keys.TRACES, "replay/")
+_FOLDERS = (keys.TRACES, keys.REPLAYS)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 

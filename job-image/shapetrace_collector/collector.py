@@ -11,13 +11,13 @@ from typing import Any
 
 from shapetrace_contract import spool
 from shapetrace_contract.progress import RankProgress
+from shapetrace_contract.reading import read_object
 from shapetrace_traces.store import Store
 
 from shapetrace_collector.configuration import Configuration
 from shapetrace_collector.deadline import last_moment, upload_until
 from shapetrace_collector.deliver import Deliver, StartIndex
 from shapetrace_collector.ending import Ending
-from shapetrace_collector.files import read_object
 from shapetrace_collector.ledger import Ledger
 from shapetrace_collector.uploads import UploadQueue
 

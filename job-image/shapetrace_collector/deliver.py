@@ -8,18 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from shapetrace_contract import names
+from shapetrace_contract.reading import NotRegularError, open_regular
 from shapetrace_contract.settings import RunId
 from shapetrace_traces.store import ObjectExists, Store, StoreUnreachable
 
-from shapetrace_collector.files import NotRegularError, open_regular
 from shapetrace_collector.pack import Packed, pack
 from shapetrace_collector.record import Record
-
-RUN = "shapetrace-run"
-ATTEMPT = "shapetrace-attempt"
-RANK = "shapetrace-rank"
-TAG = "shapetrace-tag"
-RAW_HASH = "shapetrace-raw-sha256"
 
 CONTENT_TYPE = "application/gzip"
 
@@ -45,9 +40,9 @@ class Refused(Exception):  # noqa: N818 - reads as what happened
     """The trace can never be stored; the message says why."""
 
 
-def object_metadata(run: RunId, **more: str) -> dict[str, str]:
-    """Metadata that every object of an attempt carries."""
-    return {RUN: run.uid, ATTEMPT: str(run.attempt), **more}
+def object_metadata(run: RunId, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Metadata that every object of an attempt carries, and ``more`` of its own."""
+    return {names.METADATA_RUN: run.uid, names.METADATA_ATTEMPT: str(run.attempt), **(more or {})}
 
 
 class Deliver:
@@ -113,8 +108,12 @@ class Deliver:
 
         That is what a PUT meets whose first answer was lost, and what a collector meets that was killed after it.
         """
-        more = {RANK: str(record.rank), TAG: record.tag, RAW_HASH: packed.raw_sha256}
-        metadata = object_metadata(self._run, **more)
+        more = {
+            names.METADATA_RANK: str(record.rank),
+            names.METADATA_TAG: record.tag,
+            names.METADATA_RAW_SHA256: packed.raw_sha256,
+        }
+        metadata = object_metadata(self._run, more)
         try:
             stored = self._store.put(
                 record.key, packed.body, metadata=metadata, sha256=packed.sha256, content_type=CONTENT_TYPE

@@ -9,13 +9,13 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from shapetrace_contract import keys, spool
+from shapetrace_contract import keys, names, spool
+from shapetrace_contract.reading import open_regular, read_object
 from shapetrace_traces.store import ObjectExists, Store, StoreError
 
 from shapetrace_collector import part
 from shapetrace_collector.configuration import Configuration
-from shapetrace_collector.deliver import CONTENT_TYPE, RANK, object_metadata
-from shapetrace_collector.files import open_regular, read_object
+from shapetrace_collector.deliver import CONTENT_TYPE, object_metadata
 from shapetrace_collector.ledger import Ledger
 from shapetrace_collector.pack import pack
 
@@ -58,7 +58,7 @@ class Ending:
             missing=ledger.missing,
         )
         body = part.to_bytes(value)
-        metadata = object_metadata(self._configuration.run, **{RANK: str(ledger.rank)})
+        metadata = object_metadata(self._configuration.run, {names.METADATA_RANK: str(ledger.rank)})
         try:
             self._written[key] = self._put_part(key, body, metadata, value["missing"])
         except StoreError as error:

@@ -6,15 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from shapetrace_contract.reading import (
-    MAX_RECORD_BYTES,
-    NotRegularError,
-    open_regular,
-    parse_object,
-    read_object,
-)
-
-__all__ = ["NotRegularError", "Tail", "Whole", "open_regular", "parse_object", "read_object"]
+from shapetrace_contract.reading import MAX_RECORD_BYTES, open_regular, parse_object, read_object
 
 
 class Whole:

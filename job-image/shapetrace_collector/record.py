@@ -11,9 +11,6 @@ from shapetrace_contract import keys
 from shapetrace_contract.message import shorten
 from shapetrace_contract.tag import Shape, TagError
 
-CAPTURE = "capture"
-REPLAY = "replay"
-
 _FILE = re.compile(r"\d{6,12}\.json")
 _SHOWN_CHARACTERS = 200
 
@@ -32,8 +29,7 @@ class Record:
     @property
     def key(self) -> str:
         """The object key, relative to the attempt's folder."""
-        key = keys.trace_key(self.rank, self.tag)
-        return key if self.stage == CAPTURE else f"{REPLAY}/{key.removeprefix(keys.TRACES)}"
+        return keys.trace_key(self.rank, self.tag, self.stage)
 
 
 def parse(rank: int, line: Mapping[str, Any] | None) -> Record:
@@ -45,7 +41,7 @@ def parse(rank: int, line: Mapping[str, Any] | None) -> Record:
         shape = Shape.from_tag(tag if isinstance(tag, str) else "")
     except TagError as fault:
         return _refused(rank, line, f"the record's tag cannot be used: {fault}")
-    if stage not in (CAPTURE, REPLAY):
+    if stage not in (keys.CAPTURE, keys.REPLAY):
         return _refused(rank, line, f"the record's stage {stage!r} is unknown")
     if file is not None and not (isinstance(file, str) and _FILE.fullmatch(file)):
         return _refused(rank, line, f"the record's file {file!r} is no trace of this rank")
@@ -67,7 +63,8 @@ def _agree(line: Mapping[str, Any], shape: Shape) -> bool:
 
 def _refused(rank: int, line: Mapping[str, Any], error: str) -> Record:
     tag = line.get("tag")
-    return Record(rank, line, tag[:_SHOWN_CHARACTERS] if isinstance(tag, str) else "", CAPTURE, None, shorten(error))
+    shown = tag[:_SHOWN_CHARACTERS] if isinstance(tag, str) else ""
+    return Record(rank, line, shown, keys.CAPTURE, None, shorten(error))
 
 
 def is_trace_name(name: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from shapetrace_contract import names
+from shapetrace_contract import VERSION, names
 from shapetrace_contract.progress import RankProgress, body
 
 MAX_THREADS = 16
@@ -77,9 +77,9 @@ class _Handler(BaseHTTPRequestHandler):
         if path == names.PROGRESS_PATH:
             self._answer(200, body(self.server.snapshot()))
         elif path == "/healthz":
-            self._answer(200, {"v": 1, "ok": True})
+            self._answer(200, {"v": VERSION, "ok": True})
         else:
-            self._answer(404, {"v": 1, "error": f"there is {names.PROGRESS_PATH} and /healthz"})
+            self._answer(404, {"v": VERSION, "error": f"there is {names.PROGRESS_PATH} and /healthz"})
 
     def _answer(self, status: int, value: dict[str, Any]) -> None:
         text = json.dumps(value).encode()

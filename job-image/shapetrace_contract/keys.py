@@ -11,9 +11,14 @@ MANIFEST = "manifest.json"
 ENVIRONMENT = "environment.json"
 CLAIMS = "claims/"
 TRACES = "traces/"
+REPLAYS = "replay/"
 PARTS = "parts/"
 LOGS = "logs/"
-REPORT = "report/"
+
+CAPTURE = "capture"
+REPLAY = "replay"
+_FOLDERS = {CAPTURE: TRACES, REPLAY: REPLAYS}
+"""Stage -> where its traces lie."""
 
 MAX_RANK = 99_999
 """Five digits in keys and folder names."""
@@ -44,11 +49,13 @@ def attempt_folder(prefix: str, namespace: str, name: str, uid: str, attempt: in
     return f"{head}{_token(namespace)}/{_token(name)}/{_token(uid)}/attempt-{int(attempt)}/"
 
 
-def trace_key(rank: int, tag: str) -> str:
+def trace_key(rank: int, tag: str, stage: str = CAPTURE) -> str:
     """Key of a trace, relative to the attempt's folder. ``tag`` is a valid tag, so it holds no slash."""
     if "/" in tag or not tag:
         raise KeyPartError(f"{tag!r} is no tag")
-    return f"{TRACES}{rank_name(rank)}/{tag}.json.gz"
+    if stage not in _FOLDERS:
+        raise KeyPartError(f"{stage!r} is no stage")
+    return f"{_FOLDERS[stage]}{rank_name(rank)}/{tag}.json.gz"
 
 
 def part_key(rank: int) -> str:

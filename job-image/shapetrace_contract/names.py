@@ -33,6 +33,16 @@ IMAGE_PAYLOAD = "/opt/shapetrace-payload"
 """Where our image holds the payload; ``inject`` copies it to :data:`PAYLOAD_MOUNT`."""
 TERMINATION_MESSAGE_PATH = "/dev/termination-log"
 
+# Metadata that stored objects carry; all have run and attempt, traces have the rest too.
+METADATA_RUN = "shapetrace-run"
+"""Value: the ProfileRun's uid."""
+METADATA_ATTEMPT = "shapetrace-attempt"
+METADATA_RANK = "shapetrace-rank"
+METADATA_TAG = "shapetrace-tag"
+METADATA_RAW_SHA256 = "shapetrace-raw-sha256"
+METADATA_SHA256 = "shapetrace-sha256"
+"""Of what is stored; a store of ours adds it itself, for not every server hands a checksum back on HEAD."""
+
 # Environment of the containers. Values marked JSON are objects with "v"; their readers are in settings.py.
 ENV_SPOOL = "SHAPETRACE_SPOOL"
 """The spool folder. Its presence wakes the capture package; without it the payload is inert."""

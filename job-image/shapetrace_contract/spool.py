@@ -6,6 +6,7 @@ without its newline does not exist yet; readers look at ``done.json`` and ``stop
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -113,7 +114,7 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
         written = os.write(descriptor, line)
         if written != len(line):  # a full spool: take the torn line back, so that the file stays readable
             os.ftruncate(descriptor, whole)
-            raise OSError(28, "no space left for a record", str(path))
+            raise OSError(errno.ENOSPC, "no space left for a record", str(path))
     finally:
         os.close(descriptor)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shapetrace_contract import VERSION, keys
+from shapetrace_contract import VERSION, keys, names
 from shapetrace_contract.tag import Shape, TagError
 from shapetrace_traces.index import index_stream
 from shapetrace_traces.judge.evidence import texts
@@ -18,9 +18,8 @@ from shapetrace_traces.store import ObjectInfo, ObjectMissing, Store
 
 from shapetrace_finish.patience import Patience
 
-REPLAY = "replay/"
 _PART = re.compile(re.escape(keys.PARTS) + r"(\d{5})\.json")
-_TRACE = re.compile(rf"(?P<folder>{keys.TRACES}|{REPLAY})rank-(?P<rank>\d{{5}})/(?P<tag>[^/]+)\.json\.gz")
+_TRACE = re.compile(rf"(?P<folder>{keys.TRACES}|{keys.REPLAYS})rank-(?P<rank>\d{{5}})/(?P<tag>[^/]+)\.json\.gz")
 
 MAX_REREAD_BYTES = 4 * 1024**3
 """Stored bytes of traces that are read again for an index, so that a finish ends within its deadline; what is beyond
@@ -108,7 +107,7 @@ def _is_whole(part: Mapping[str, Any]) -> bool:
 
 def _traces(store: Store, patience: Patience) -> dict[int, list[tuple[ObjectInfo, re.Match[str]]]]:
     found: dict[int, list[tuple[ObjectInfo, re.Match[str]]]] = {}
-    for folder in (keys.TRACES, REPLAY):
+    for folder in (keys.TRACES, keys.REPLAYS):
         for info in patience(lambda folder=folder: list(store.list(folder))):  # type: ignore[misc]
             match = _TRACE.fullmatch(info.key)
             if match is not None:
@@ -159,19 +158,19 @@ def _recover(
             shape = Shape.from_tag(match["tag"])
         except TagError:
             head = None
-        if head is None or head.metadata.get("shapetrace-run", uid) != uid:
+        if head is None or head.metadata.get(names.METADATA_RUN, uid) != uid:
             orphans.append(info.key)
             continue
         entry: dict[str, Any] = {
             "key": info.key,
             "sha256": head.sha256,
             "bytes": info.bytes,
-            "rawSha256": head.metadata.get("shapetrace-raw-sha256"),
+            "rawSha256": head.metadata.get(names.METADATA_RAW_SHA256),
             "rawBytes": None,
             "tag": shape.tag,
             "shape": shape.to_json(),
             "rank": rank,
-            "stage": "capture" if match["folder"] == keys.TRACES else "replay",
+            "stage": keys.CAPTURE if match["folder"] == keys.TRACES else keys.REPLAY,
             "epoch": shape.epoch,
             "witnesses": {},
             "dirty": _metadata_faults(head.metadata, shape.tag, rank),
@@ -194,7 +193,7 @@ def _recover(
 
 
 def _metadata_faults(metadata: Mapping[str, str], tag: str, rank: int) -> list[str]:
-    expected = {"shapetrace-tag": tag, "shapetrace-rank": str(rank)}
+    expected = {names.METADATA_TAG: tag, names.METADATA_RANK: str(rank)}
     return [
         f"its object says {name} {metadata[name]}"
         for name, value in expected.items()

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shapetrace_contract import keys
+from shapetrace_contract import keys, names
 from shapetrace_contract.settings import CaptureSettings, EngineSettings, ImageSettings, RunId
 from shapetrace_traces.judge import judge
 from shapetrace_traces.judge.markers import table_name
@@ -93,7 +93,7 @@ class Finish:
 
     def _put_once(self, key: str, body: bytes) -> bool:
         """False if the object exists already: an earlier finish wrote it, or this one, in a request without answer."""
-        metadata = {"shapetrace-run": self.run.uid, "shapetrace-attempt": str(self.run.attempt)}
+        metadata = {names.METADATA_RUN: self.run.uid, names.METADATA_ATTEMPT: str(self.run.attempt)}
         try:
             self.patience(lambda: self.store.put(key, body, metadata=metadata, content_type=JSON))
         except ObjectExists:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from shapetrace_contract import keys
+from shapetrace_contract import keys, names
 from shapetrace_contract.tag import Shape, TagError
 
 from shapetrace_traces.index import index_stream
@@ -17,7 +17,7 @@ from shapetrace_traces.judge.identity import find_mismatch
 from shapetrace_traces.manifest import Manifest, ManifestTrace, digest_of_json
 from shapetrace_traces.store import ObjectInfo, ObjectMissing, Store
 
-FOLDERS = (keys.TRACES, "replay/")
+FOLDERS = (keys.TRACES, keys.REPLAYS)
 """Where the objects are that a manifest lists."""
 MAX_LATE = 10_000
 _BLOCK_BYTES = 1024 * 1024
@@ -109,8 +109,7 @@ def _entry_faults(entry: ManifestTrace) -> Iterator[str]:
         return
     if entry.shape != shape.to_json():
         yield f"the manifest's shape {entry.shape} is not that of the tag {entry.tag}"
-    folder = keys.TRACES if entry.stage == "capture" else FOLDERS[1]
-    expected = f"{folder}{keys.rank_name(entry.rank)}/{entry.tag}.json.gz"
+    expected = keys.trace_key(entry.rank, entry.tag, keys.CAPTURE if entry.stage == keys.CAPTURE else keys.REPLAY)
     if entry.key != expected:
         yield f"by rank, stage and tag its key is {expected}"
 
@@ -137,13 +136,13 @@ def _content_faults(entry: ManifestTrace, index: Mapping[str, Any]) -> Iterator[
 def _object_faults(entry: ManifestTrace, info: ObjectInfo | None, run_uid: str, attempt: int) -> Iterator[str]:
     """What the stored object's metadata says against the label. A copy in a folder has none."""
     expected = {
-        "shapetrace-run": run_uid,
-        "shapetrace-attempt": str(attempt),
-        "shapetrace-rank": str(entry.rank),
-        "shapetrace-tag": entry.tag,
+        names.METADATA_RUN: run_uid,
+        names.METADATA_ATTEMPT: str(attempt),
+        names.METADATA_RANK: str(entry.rank),
+        names.METADATA_TAG: entry.tag,
     }
     if entry.raw_sha256 is not None:
-        expected["shapetrace-raw-sha256"] = entry.raw_sha256
+        expected[names.METADATA_RAW_SHA256] = entry.raw_sha256
     for name, value in expected.items():
         found = info.metadata.get(name) if info is not None else None
         if found is not None and found != value:

@@ -16,9 +16,10 @@ from shapetrace_cli.listing import read_listing
 from shapetrace_cli.local.advice import INSTALL_TORCH
 from shapetrace_cli.local.layout import WORK, Layout
 
-_OURS = ("claims", "traces", "replay", "parts", "logs", "report", keys.ENVIRONMENT, keys.MANIFEST, WORK)
+_FOLDERS = (keys.CLAIMS, keys.TRACES, keys.REPLAYS, keys.PARTS, keys.LOGS)
+_OURS = (*(folder.rstrip("/") for folder in _FOLDERS), keys.ENVIRONMENT, keys.MANIFEST, WORK)
 """What a local run leaves in its folder; nothing else is ever removed."""
-_TRACES = ("traces", "replay")
+_TRACES = (keys.TRACES, keys.REPLAYS)
 PAYLOAD = ("shapetrace_contract", "shapetrace_capture", "shapetrace_launcher", "shapetrace_engine")
 """What the pod's payload holds: the engine sees these of us and nothing more."""
 DISTRIBUTION = "shapetrace-capture"

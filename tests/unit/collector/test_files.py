@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shapetrace_collector import files
-from shapetrace_collector.files import NotRegularError, Tail, Whole, open_regular, parse_object, read_object
+from shapetrace_collector.files import Tail, Whole
+from shapetrace_contract.reading import NotRegularError, open_regular, parse_object, read_object
 
 objects = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3)
 

@@ -14,9 +14,6 @@ from shapetrace_traces.regular import open_regular
 Body = bytes | Path
 """An object's content: bytes, or a file that is streamed."""
 
-HASH_METADATA = "shapetrace-sha256"
-"""Metadata in which a store keeps the SHA-256 of what was stored: not every server hands a checksum back on HEAD."""
-
 _BLOCK_BYTES = 1024 * 1024
 
 

@@ -14,10 +14,10 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
+from shapetrace_contract import names
 from shapetrace_contract.settings import StoreSettings
 
 from shapetrace_traces.store.base import (
-    HASH_METADATA,
     Body,
     CredentialsMissing,
     ObjectInfo,
@@ -57,10 +57,10 @@ class S3Store:
         """Build the client; :class:`StoreMisconfigured` for settings that no client can be built from,
         :class:`CredentialsMissing` for a profile that is not there or half a pair of keys."""
         _check(settings)
-        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-        identity, secret, token = (environment.get(name) or None for name in names)
+        variables = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+        identity, secret, token = (environment.get(name) or None for name in variables)
         if bool(identity) != bool(secret):  # the SDK would sign with nothing, and the store speak of a wrong signature
-            raise CredentialsMissing(f"no usable credentials: {names[1] if identity else names[0]} is not set")
+            raise CredentialsMissing(f"no usable credentials: {variables[1] if identity else variables[0]} is not set")
         explain = Explain(settings.bucket, _where(settings), [text for text in (identity, secret, token) if text])
         try:
             session = boto3.session.Session(
@@ -105,7 +105,7 @@ class S3Store:
             "ChecksumSHA256": base64.b64encode(bytes.fromhex(digest)).decode(),
             "ContentLength": size,
             "ContentType": content_type,
-            "Metadata": {**(metadata or {}), HASH_METADATA: digest},
+            "Metadata": {**(metadata or {}), names.METADATA_SHA256: digest},
         }
         if self._settings.sse:
             arguments["ServerSideEncryption"] = self._settings.sse
@@ -147,7 +147,7 @@ class S3Store:
         except ObjectMissing:
             return None
         metadata = {name.lower(): value for name, value in answer["Metadata"].items()}  # some servers change the case
-        kept = metadata.pop(HASH_METADATA, None)
+        kept = metadata.pop(names.METADATA_SHA256, None)
         return ObjectInfo(key, answer["ContentLength"], _hexadecimal(answer.get("ChecksumSHA256")) or kept, metadata)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
