@@ -123,7 +123,7 @@ class Launcher:
                     return hub.cause(processes.exits[0])
                 if self._terminated:
                     return Cause(
-                        Reason.STOPPED, "stopped by SIGTERM while the models were fetched", signal=signal.SIGTERM
+                        Reason.STOPPED, "stopped by SIGTERM while the models were fetched", signal=int(signal.SIGTERM)
                     )
                 return hub.too_slow(limit_seconds)
             except (OSError, ValueError) as error:
