@@ -29,7 +29,7 @@ _COLUMNS = (
     ("Verdict", ".status.verdict", "string", 0, "What the evidence says of its traces."),
     ("Captured", ".status.progress.summary", "string", 0, "Stored of expected traces."),
     ("Ranks", ".status.progress.ranksSummary", "string", 0, "Ranks that are done, of all."),
-    ("Model", ".spec.models[0].name", "string", 0, "The first model."),
+    ("Model", ".status.model", "string", 0, "The first model."),
     ("Age", ".metadata.creationTimestamp", "date", 0, "Time since creation."),
     ("Engine", ".spec.engine.name", "string", 1, "The engine."),
     ("Attempt", ".status.attempt", "integer", 1, "Number of the current attempt."),

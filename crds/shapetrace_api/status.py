@@ -203,6 +203,9 @@ class ProfileRunStatus(StatusModel):
     manifest: Manifest | None = Field(default=None, description="The index of everything that this attempt stored.")
     failure: Failure | None = Field(default=None, description="The first cause, where this attempt failed.")
     attempt: int | None = Field(default=None, ge=0, le=MAX_INT32, description="Number of the current attempt, from 1.")
+    model: ObjectName | None = Field(
+        default=None, description="The first of spec.models: its name on the hub, or the last part of its path."
+    )
     start_time: Time | None = Field(default=None, description="When the first attempt was made.")
     capture_time: Time | None = Field(default=None, description="When the engine of this attempt was started.")
     completion_time: Time | None = Field(default=None, description="When the run ended.")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 from shapetrace_contract.arguments import given, options
+from shapetrace_contract.model import identify
 from shapetrace_contract.settings import EngineSettings, ImageSettings
 from shapetrace_contract.tag import Shape, TagError
 from shapetrace_traces.judge import Verdicts
@@ -19,6 +20,7 @@ from shapetrace_traces.manifest import (
     ManifestCoverage,
     ManifestEngine,
     ManifestImage,
+    ManifestModel,
     ManifestRank,
     ManifestSoftware,
     ManifestTrace,
@@ -33,7 +35,6 @@ MAX_NAMES = 300
 MAX_CHARACTERS = 200
 MAX_SETTING_CHARACTERS = 8192
 """A list of a thousand sizes."""
-_MODEL_FIELDS = ("role", "name", "revision")
 _TOLD = re.compile(
     r"--(?:load-format|dtype|quantization|kv-cache-dtype|attention-backend|sampling-backend|page-size|block-size"
     r"|cuda-graph-.*|enable-.*|disable-.*|enforce-eager|compilation-config|max-running-requests|max-total-tokens"
@@ -44,6 +45,7 @@ _TOLD = re.compile(
 """Options whose values say how the engine computes; none that names a file, an address or a secret."""
 _PLAIN = re.compile(r"[A-Za-z0-9._,:+{}\"\[\] -]{0,200}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def describe_engine(engine: EngineSettings, image: ImageSettings | None, parts: Sequence[Part]) -> ManifestEngine:
@@ -68,7 +70,7 @@ def describe_engine(engine: EngineSettings, image: ImageSettings | None, parts: 
         configuration=_sorted(configuration),
         arguments=dict(sorted(arguments.items())[:MAX_NAMES]),
         device=engine.device,
-        models=[{key: model[key] for key in _MODEL_FIELDS if model.get(key)} for model in engine.models],
+        models=_models(engine, parts),
         parallelism=engine.parallelism,
     )
 
@@ -77,6 +79,30 @@ def _engine_record(part: Part) -> Mapping[str, Any]:
     record = part.get("record")
     found = record.get("engine") if isinstance(record, Mapping) else None
     return found if isinstance(found, Mapping) else {}
+
+
+def _models(engine: EngineSettings, parts: Sequence[Part]) -> list[ManifestModel]:
+    commits: dict[tuple[str, str], str] = {}
+    for part in parts:
+        stopped = part.get("stopped")
+        fetched = stopped.get("models") if isinstance(stopped, Mapping) else None
+        for item in fetched if isinstance(fetched, list) else ():
+            commit = item.get("resolvedRevision") if isinstance(item, Mapping) else None
+            if isinstance(commit, str) and _COMMIT.fullmatch(commit):
+                commits[str(item.get("name")), str(item.get("revision") or "")] = commit
+    return [_model(model, commits) for model in engine.models]
+
+
+def _model(model: Mapping[str, Any], commits: Mapping[tuple[str, str], str]) -> ManifestModel:
+    identity, revision = identify(model), str(model.get("revision") or "")
+    fetched = commits.get((identity.name or "", revision)) if identity.source == "hub" else None
+    return ManifestModel(
+        role=_text(str(model.get("role") or "target")),
+        name=_text(identity.name or "") or None,
+        source=identity.source,
+        revision=_text(revision) or None,
+        resolved_revision=fetched or identity.commit,
+    )
 
 
 def _image(image: ImageSettings | None) -> ManifestImage | None:

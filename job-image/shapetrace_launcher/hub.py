@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shapetrace_contract.arguments import given
+from shapetrace_contract.model import commit_of
 from shapetrace_contract.reasons import EXIT_CODES, Reason
 from shapetrace_contract.settings import EngineSettings
 
@@ -49,6 +50,14 @@ def with_folders(engine: EngineSettings, folders: Sequence[str]) -> EngineSettin
     left = iter(folders)
     models = [{**model, "path": next(left)} if model.get("name") else model for model in engine.models]
     return replace(engine, models=models)
+
+
+def resolved(engine: EngineSettings, folders: Sequence[str]) -> list[dict[str, Any]]:
+    """What each revision was when it was fetched: a branch moves on, and one that is not given says nothing."""
+    return [
+        {"name": model["name"], "revision": model.get("revision"), "resolvedRevision": commit_of(folder)}
+        for model, folder in zip(on_hub(engine), folders, strict=True)
+    ]
 
 
 def read_folders(answer: Path) -> list[str]:

@@ -65,6 +65,7 @@ class Launcher:
         self._log: BoundedLog | None = None
         self._engine = settings.engine
         self._fetched = False
+        self._resolved: list[dict[str, Any]] = []
         self._serves = Serves(None, clock)
         self._name = ""
 
@@ -116,7 +117,9 @@ class Launcher:
                 processes.start([command], [environment_of(command, self._environment)])
                 processes.wait_until(lambda: not processes.alive or self._terminated, limit_seconds)
                 if processes.exits and processes.exits[0].code == 0:
-                    self._engine = hub.with_folders(self._engine, hub.read_folders(answer))
+                    folders = hub.read_folders(answer)
+                    self._resolved = hub.resolved(self._engine, folders)
+                    self._engine = hub.with_folders(self._engine, folders)
                     self._fetched = True
                     return None
                 if processes.exits:
@@ -241,7 +244,8 @@ class Launcher:
             with contextlib.suppress(OSError):
                 # the collector writes it after stopped.json only: an earlier one is the engine's, or was left over
                 (self._settings.spool / spool.DRAINED).unlink()
-            spool.write_json(self._settings.spool / spool.STOPPED, cause.to_json())
+            value = {**cause.to_json(), "models": self._resolved}
+            spool.write_json(self._settings.spool / spool.STOPPED, value)
         except OSError as error:
             self._say(f"stopped.json cannot be written: {error}")
         self._noted_at = self._clock()

@@ -44,6 +44,21 @@ class ManifestImage(_Model):
     """``sha256:…`` of what the kubelet ran; None where nobody said."""
 
 
+class ManifestModel(_Model):
+    """A model that the engine loaded."""
+
+    role: str = "target"
+    """``target``, ``draft``, ``adapter`` or ``tokenizer``."""
+    name: str | None = None
+    """As the hub calls it; the last part of a path, or of the path inside a claim; of a whole claim the claim's."""
+    source: str | None = None
+    """``hub``, ``pvc`` or ``path``."""
+    revision: str | None = None
+    """As the run asked for it."""
+    resolved_revision: str | None = None
+    """The commit that it was; None where nobody knows, as of a folder that is no snapshot of the hub's."""
+
+
 class ManifestEngine(_Model):
     """What ran. Of the arguments only those on a list: others may name what the bucket's readers need not know."""
 
@@ -60,8 +75,7 @@ class ManifestEngine(_Model):
     it computes and captures (docs/contract.md). Empty where the engine has none that is known."""
     device: str | None = None
     """``cpu``, ``cuda`` or ``rocm``."""
-    models: list[dict[str, Any]] = Field(default_factory=list)
-    """Role, name and revision of each."""
+    models: list[ManifestModel] = Field(default_factory=list)
     parallelism: dict[str, int] = Field(default_factory=dict)
 
 

@@ -93,8 +93,8 @@ def image_setting(spec: ProfileRunSpec, image: str, image_id: str) -> Object:
 
 
 def _model(index: int, model: dict[str, Any]) -> dict[str, Any]:
-    """A model for the launcher: volumes have become paths, references to Secrets stay behind."""
-    claim = model.pop("pvc", None)
+    """A model for launcher and finish: where it is in a claim has become a path, references to Secrets stay behind."""
+    claim = model.get("pvc")
     model.pop("tokenSecretRef", None)
     if claim is not None:
         model["path"] = "/".join(part for part in (f"{MODELS_FOLDER}/{index}", claim.get("path")) if part)

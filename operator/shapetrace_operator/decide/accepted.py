@@ -7,6 +7,7 @@ from shapetrace_api.accept import refusals
 from shapetrace_api.spec import ProfileRunSpec
 from shapetrace_api.status import ConditionStatus, ConditionType
 from shapetrace_contract.message import shorten
+from shapetrace_contract.model import identify
 from shapetrace_contract.reasons import Reason
 
 from shapetrace_operator import conditions
@@ -23,6 +24,7 @@ def read(draft: Draft) -> ProfileRunSpec | None:
     except ValidationError as error:
         refuse(draft, "; ".join(f"spec.{_path(item['loc'])}: {item['msg']}" for item in error.errors()[:_SHOWN_FAULTS]))
         return None
+    draft.status.model = identify(spec.models[0].to_dict()).name if spec.models else None
     # a run that was accepted stays so, whatever the limits of a later version
     found = [] if conditions.is_true(draft.status, ConditionType.ACCEPTED) else refusals(spec)
     if found:

@@ -82,6 +82,47 @@ def test_weights_are_dummy_or_real(name: str, arguments: list[str], weights: str
     assert describe_engine(EngineSettings(name=name, args=arguments), None, []).weights == weights
 
 
+def test_models_are_told_apart_by_name_source_and_commit_and_no_path_is_told(attempt: Any) -> None:
+    attempt.engine = EngineSettings(
+        name="vllm",
+        models=[
+            {"role": "target", "name": "org/large", "revision": "main"},
+            {"role": "draft", "path": "/models/1/private/eagle", "pvc": {"claimName": "w", "path": "private/eagle"}},
+            {"role": "adapter", "path": "/private/in/the/image/lora-a"},
+            {"role": "adapter", "name": "org/large"},
+        ],
+    )
+    fetched = [
+        {"name": "org/large", "revision": None, "resolvedRevision": "cd" * 20},
+        {"name": "org/large", "revision": "main", "resolvedRevision": "ab" * 20},
+    ]
+    attempt.put_rank(0, stopped={"reason": "Done", "message": "", "models": fetched})
+    models = finish(attempt).engine.models
+    assert [(item.role, item.name, item.source, item.revision, item.resolved_revision) for item in models] == [
+        ("target", "org/large", "hub", "main", "ab" * 20),
+        ("draft", "eagle", "pvc", None, None),
+        ("adapter", "lora-a", "path", None, None),
+        ("adapter", "org/large", "hub", None, "cd" * 20),
+    ]
+    assert b"private" not in attempt.store.get(keys.MANIFEST)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        3,
+        [3],
+        [{"name": "a"}],
+        [{"name": ["a"], "resolvedRevision": "ab" * 20}],
+        [{"name": "a", "revision": None, "resolvedRevision": "/a/path"}],
+    ],
+)
+def test_what_is_no_commit_resolves_nothing(hostile: Any) -> None:
+    engine = EngineSettings(models=[{"role": "target", "name": "a"}])
+    (model,) = describe_engine(engine, None, [{"rank": 0, "stopped": {"models": hostile}}]).models
+    assert (model.name, model.resolved_revision) == ("a", None)
+
+
 def test_an_image_without_a_digest_has_none() -> None:
     found = describe_engine(EngineSettings(), ImageSettings("registry/engine:1", "registry/engine:1"), []).image
     assert found is not None

@@ -82,6 +82,23 @@ def test_the_engine_starts_offline_from_the_folders_and_without_the_token(tmp_pa
         assert TOKEN not in all_text(run)
 
 
+def test_the_commits_that_the_revisions_were_are_told_at_the_end(tmp_path: Path) -> None:
+    hub = (
+        HUB
+        + """
+def snapshot_download(name, revision=None, ignore_patterns=()):
+    return f"/cache/{name}" if revision is None else "/cache/models--org--large/snapshots/" + "ab" * 20
+"""
+    )
+    with launched(tmp_path, hub) as run:
+        run.drain()
+        assert run.end()[0] == 0
+        assert (spool.read_json(run.spool / spool.STOPPED) or {})["models"] == [
+            {"name": "org/large", "revision": "main", "resolvedRevision": "ab" * 20},
+            {"name": "org/small-lora", "revision": None, "resolvedRevision": None},
+        ]
+
+
 def test_a_model_that_the_hub_refuses_is_bad_configuration_and_no_token_is_shown(tmp_path: Path) -> None:
     with launched(tmp_path, GATED, uploadTimeoutSeconds=0) as run:
         code, message = run.end()

@@ -255,7 +255,8 @@ def test_the_containers_can_read_their_settings() -> None:
     engine = EngineSettings.from_env(made["engine"])
     assert engine.ranks == 8
     assert engine.device == "rocm"
-    assert engine.models[1] == {"role": "draft", "path": "/models/1/draft"}
+    claim = {"claimName": "weights", "path": "draft"}
+    assert engine.models[1] == {"role": "draft", "path": "/models/1/draft", "pvc": claim}
     assert "tokenSecretRef" not in engine.models[0]
     assert CaptureSettings.from_env(made["engine"]).ranks == [0, 3]
     assert RunId.from_env(made["finish"]).attempt == 2

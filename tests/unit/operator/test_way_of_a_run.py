@@ -23,6 +23,26 @@ def test_the_job_is_created_before_the_status_names_its_attempt(stage: Any) -> N
     assert [entry["state"] for entry in run.status["ranks"]] == ["Waiting", "Waiting"]
 
 
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ({"name": "org/large"}, "org/large"),
+        ({"path": "/in/the/image/large"}, "large"),
+        ({"pvc": {"claimName": "weights", "path": "team/large"}}, "large"),
+    ],
+)
+def test_the_first_model_is_named_whatever_its_source(stage: Any, model: dict[str, Any], name: str) -> None:
+    run = stage(models=[model, {"role": "draft", "name": "org/small"}])
+    run.step(0)
+    assert run.status["model"] == name
+
+
+def test_a_run_without_models_names_none(stage: Any) -> None:
+    run = stage()
+    run.step(0)
+    assert "model" not in run.status
+
+
 def test_nothing_is_done_twice(stage: Any) -> None:
     run = stage().started()
     again = run.step(1)
