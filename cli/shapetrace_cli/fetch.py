@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import IO
 
 from shapetrace_contract import keys
+from shapetrace_contract.message import counted
 from shapetrace_traces.regular import read_regular
 from shapetrace_traces.store import ObjectMissing, StoreError, StoreUnreachable
 
 from shapetrace_cli.download import Downloader, Outcome, Wanted, claimed, write_whole
 from shapetrace_cli.errors import CliError, UsageError
-from shapetrace_cli.listing import MAX_MANIFEST_BYTES, Listing, safe_key
+from shapetrace_cli.listing import Listing, safe_key
 from shapetrace_cli.report import Reporter
 from shapetrace_cli.source import Source, read_manifest, store_fault
-from shapetrace_cli.text import counted, plain, size_text
+from shapetrace_cli.text import plain, size_text
 
 _SIDE_OBJECT_BYTES = 128 * 1024 * 1024
 """An engine's log is at most 64 MiB; anything far beyond is none of ours."""
@@ -119,7 +120,7 @@ def _side_objects(source: Source, logs: bool, parts: bool) -> list[Wanted]:
 def _refuse_another_run(folder: Path, listing: Listing) -> None:
     """A folder holds one attempt: two runs' traces under one manifest would be a lie."""
     try:
-        there = json.loads(read_regular(folder / keys.MANIFEST, MAX_MANIFEST_BYTES))["run"]
+        there = json.loads(read_regular(folder / keys.MANIFEST, keys.MAX_MANIFEST_BYTES))["run"]
         other = {key: there.get(key) for key in ("uid", "attempt")}
     except FileNotFoundError:
         return

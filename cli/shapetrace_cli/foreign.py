@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from shapetrace_contract import keys
+from shapetrace_contract.message import counted
 from shapetrace_traces.foreign import File, Report, list_files, make_report, read_file
 from shapetrace_traces.foreign.lacking import ROLE_TEXTS
 from shapetrace_traces.foreign.names import read_name
@@ -27,7 +28,7 @@ from shapetrace_traces.reader import UnreadableTraceError
 
 from shapetrace_cli.errors import CliError, UsageError
 from shapetrace_cli.report import Reporter
-from shapetrace_cli.text import counted, plain, size_text
+from shapetrace_cli.text import plain, size_text
 
 _ALONE_BYTES = 16 * 1024 * 1024
 """Of files: fewer are read before other processes have even started."""

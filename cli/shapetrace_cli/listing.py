@@ -15,8 +15,6 @@ from shapetrace_traces.reader.errors import json_fault
 from shapetrace_cli.errors import CliError
 from shapetrace_cli.text import plain
 
-MAX_MANIFEST_BYTES = 256 * 1024 * 1024
-"""About 300,000 traces; a longer one is not read into memory."""
 _SEGMENT = re.compile(r"(?!\.{1,2}$|\.shapetrace-)[A-Za-z0-9._~-]{1,255}")
 """Every key that shapetrace makes is of these (docs/contract.md, Tag). No slash, no escape, no drive letter;
 none begins as our own temporary files do."""

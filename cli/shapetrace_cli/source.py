@@ -24,7 +24,7 @@ from shapetrace_traces.store.folder import FolderStore
 
 from shapetrace_cli.cluster import Cluster, ClusterOptions
 from shapetrace_cli.errors import CliError, UsageError
-from shapetrace_cli.listing import MAX_MANIFEST_BYTES, Listing, ManifestError, read_listing
+from shapetrace_cli.listing import Listing, ManifestError, read_listing
 from shapetrace_cli.location import S3Location, looks_like_folder, parse_folder, parse_s3
 from shapetrace_cli.standing import causes, is_old, is_unseen, unseen
 from shapetrace_cli.text import plain
@@ -190,7 +190,7 @@ def read_manifest(source: Source, sha256: str = "") -> tuple[bytes, Listing]:
             info = source.store.head(keys.MANIFEST)
         except StoreDenied:
             info = None  # an answer to HEAD has no body: the one to GET says what is wrong
-        if info is not None and info.bytes > MAX_MANIFEST_BYTES:
+        if info is not None and info.bytes > keys.MAX_MANIFEST_BYTES:
             raise ManifestError(f"the manifest in {source.location} has {info.bytes} bytes, too many to be one of ours")
         body = source.store.get(keys.MANIFEST)
     except ObjectMissing:

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from shapetrace_contract.message import counted
 
 from shapetrace_cli.listing import Listing, Trace
 
@@ -122,10 +123,9 @@ def _legend(axes: Sequence[str], letters: bool) -> str:
 def summary(listing: Listing) -> str:
     """``quickstart: Complete, 32/32 traces, 2 ranks``; the counts are the manifest's."""
     expected = "?" if listing.expected is None else listing.expected
-    count = len(listing.ranks)
     name = "/".join(str(listing.run[key]) for key in ("namespace", "name") if listing.run.get(key)) or "run"
     attempt = f" attempt {listing.run['attempt']}" if listing.run.get("attempt") else ""
-    ranks = f"{count} rank{'' if count == 1 else 's'}"
+    ranks = counted(len(listing.ranks), "rank")
     return f"{name}{attempt}: {listing.verdict}, {listing.uploaded}/{expected} traces, {ranks}"
 
 

@@ -35,8 +35,3 @@ def size_text(count_bytes: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
-
-
-def counted(count: int, noun: str) -> str:
-    """``1 trace``, ``2 traces``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import IO, Any
 
+from shapetrace_contract.message import counted
 from shapetrace_traces.manifest import Manifest, ManifestTrace, manifest_fault
 from shapetrace_traces.store import StoreError, StoreUnreachable
 from shapetrace_traces.verify import MAX_LATE, Checked, check_trace, count_faults, digest_fault, late_objects
@@ -15,7 +16,7 @@ from shapetrace_traces.verify import MAX_LATE, Checked, check_trace, count_fault
 from shapetrace_cli.errors import CliError
 from shapetrace_cli.report import Reporter
 from shapetrace_cli.source import Source, is_folder, read_manifest, store_fault
-from shapetrace_cli.text import counted, plain, size_text
+from shapetrace_cli.text import plain, size_text
 
 
 @dataclass

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from isal import isal_zlib
+from shapetrace_traces.reader.source import GZIP_WINDOW
 from shapetrace_traces.store import Body
 
 _LEVEL = 1
-_GZIP_WINDOW = 31
-"""zlib's wbits for a gzip wrapper; its header then has no time (0) and no name."""
 _BLOCK_BYTES = 1024 * 1024
 MEMORY_BYTES = 32 * 1024 * 1024
 """Compressed bytes that stay in memory (a trace of about 350 MB); more goes to a temporary file."""
@@ -41,7 +40,7 @@ def pack(
     stream: BinaryIO, memory_bytes: int = MEMORY_BYTES, see: Callable[[bytes], object] | None = None
 ) -> Iterator[Packed]:
     """Compress what is left of ``stream``; ``see`` is given every block of it."""
-    compressor = isal_zlib.compressobj(_LEVEL, wbits=_GZIP_WINDOW)
+    compressor = isal_zlib.compressobj(_LEVEL, wbits=GZIP_WINDOW)
     raw, stored = hashlib.sha256(), hashlib.sha256()
     raw_bytes = stored_bytes = 0
     with tempfile.SpooledTemporaryFile(max_size=memory_bytes) as sink:

@@ -20,6 +20,8 @@ REPLAY = "replay"
 _FOLDERS = {CAPTURE: TRACES, REPLAY: REPLAYS}
 """Stage -> where its traces lie."""
 
+MAX_MANIFEST_BYTES = 256 * 1024 * 1024
+"""About 300,000 traces; a longer manifest is not read into memory."""
 MAX_RANK = 99_999
 """Five digits in keys and folder names."""
 

@@ -23,6 +23,11 @@ def shorten(text: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 trace``, ``2 traces``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class Termination:
     """What a container of ours leaves at its end."""

@@ -24,6 +24,7 @@ _AMD = {"amd", "radeon", "instinct"}
 _NVIDIA = {"nvidia", "tesla", "geforce", "quadro"}
 MAX_GPU_NAMES = 16
 _LARGEST = 2**63
+"""Times and numbers of Kineto are 64 bits wide."""
 
 
 def describe_tracer(

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from shapetrace_contract import keys, names
+from shapetrace_contract.message import counted
 from shapetrace_contract.tag import Shape, TagError
 
 from shapetrace_traces.index import index_stream
-from shapetrace_traces.judge.evidence import Trace
+from shapetrace_traces.judge.evidence import Trace, shape_of
 from shapetrace_traces.judge.identity import find_mismatch
 from shapetrace_traces.manifest import Manifest, ManifestTrace, digest_of_json
 from shapetrace_traces.store import ObjectInfo, ObjectMissing, Store
@@ -20,6 +21,7 @@ from shapetrace_traces.store import ObjectInfo, ObjectMissing, Store
 FOLDERS = (keys.TRACES, keys.REPLAYS)
 """Where the objects are that a manifest lists."""
 MAX_LATE = 10_000
+"""Of a bucket that somebody else fills too; what came late of a run are a few."""
 _BLOCK_BYTES = 1024 * 1024
 
 
@@ -116,9 +118,8 @@ def _entry_faults(entry: ManifestTrace) -> Iterator[str]:
 
 def _content_faults(entry: ManifestTrace, index: Mapping[str, Any]) -> Iterator[str]:
     """What the trace says of itself against the label."""
-    try:
-        shape = Shape.from_tag(entry.tag)
-    except TagError:
+    shape = shape_of(entry.tag)
+    if shape is None:
         return
     metadata = index["metadata"]
     if metadata is None:
@@ -168,7 +169,8 @@ def count_faults(stored: Mapping[str, Any]) -> list[str]:
         found += _counter_faults(f"its rank {number}", rank, by_rank.pop(number, 0), rank.get("verdict"))
     if stored.get("ranks"):
         found += [
-            f"it lists {_captures(count)} of rank {number}, which it does not know" for number, count in by_rank.items()
+            f"it lists {counted(count, 'capture')} of rank {number}, which it does not know"
+            for number, count in by_rank.items()
         ]
     return found
 
@@ -178,14 +180,10 @@ def _counter_faults(who: str, counters: Mapping[str, Any], listed: int, verdict:
     for name in ("captured", "uploaded"):
         count = counters.get(name)
         if isinstance(count, int) and (count < listed or (count > listed and not may_lack)):
-            yield f"{who} says {name} {count}, and lists {_captures(listed)}"
+            yield f"{who} says {name} {count}, and lists {counted(listed, 'capture')}"
     expected = counters.get("expected")
     if isinstance(expected, int) and verdict == "Complete" and listed < expected:
-        yield f"{who} says expected {expected} and Complete, and lists {_captures(listed)}"
-
-
-def _captures(count: int) -> str:
-    return f"{count} capture{'' if count == 1 else 's'}"
+        yield f"{who} says expected {expected} and Complete, and lists {counted(listed, 'capture')}"
 
 
 def late_objects(store: Store, manifest: Manifest) -> list[str]:

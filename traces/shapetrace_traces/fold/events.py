@@ -13,9 +13,12 @@ from shapetrace_traces.reader.errors import UnreadableTraceError
 
 MAX_CATEGORIES = 64
 """Distinct categories kept; Kineto has about twenty."""
+_LONGEST_CATEGORY_CHARACTERS = 64
+"""Kineto's have about twenty at the most."""
 NO_CATEGORY = "(none)"
 OTHER_CATEGORIES = "(other)"
 MAX_KNOWN = 1000
+"""Names of runtime calls that are remembered; CUDA and HIP have some hundreds."""
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 RUNTIME_CATEGORIES = ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver")
 STACK_CATEGORY = "python_function"
@@ -35,8 +38,8 @@ class Fold:
         takes: dict[str, _Take] = {"cpu_op": self._take_call, "user_annotation": self._take_span}
         takes.update(dict.fromkeys(GPU_CATEGORIES, self._take_activity))
         takes.update(dict.fromkeys(RUNTIME_CATEGORIES, self._take_runtime))
-        # events, what takes them, sum of their durations
         self._frames = 0
+        # events, what takes them, sum of their durations
         self._table: dict[Any, list[Any]] = {name: [0, take, None] for name, take in takes.items()}
 
     def add(self, events: Iterable[Any], first: int) -> None:
@@ -72,7 +75,7 @@ class Fold:
     def _entry(self, category: Any) -> list[Any]:
         if category is None:
             category = NO_CATEGORY
-        elif not isinstance(category, str) or len(category) > MAX_CATEGORIES or len(self._table) >= MAX_CATEGORIES:
+        elif not isinstance(category, str) or len(category) > _LONGEST_CATEGORY_CHARACTERS or len(self._table) >= MAX_CATEGORIES:
             category = OTHER_CATEGORIES
         return self._table.setdefault(category, [0, None, None])
 

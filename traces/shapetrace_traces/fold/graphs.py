@@ -24,9 +24,12 @@ MAX_LAUNCHES = 500_000
 MAX_ACTIVITIES = 2_000_000
 """GPU activities held, 16 MB."""
 MAX_WINDOWS = 10_000
+"""Stream captures of a trace; a combined file has one for each shape, and pieces of them."""
 _MAX_THREADS = 256
+"""That launch; an engine's process has a few."""
 _NO_CORRELATION = -1
 _LARGEST = 2**62
+"""What an array of 64-bit numbers holds, with room for :data:`_NO_CORRELATION`."""
 
 KERNEL, COPY, BEGIN, END, GRAPH = range(5)
 

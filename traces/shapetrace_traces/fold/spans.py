@@ -8,6 +8,7 @@ from shapetrace_traces.fold.calls import Scope
 from shapetrace_traces.fold.values import bounded, scalar
 
 MAX_NAMES = 20_000
+"""Distinct names held; a capture has its tag and a few of the engine's."""
 
 
 class Spans:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from shapetrace_contract.tag import Shape, TagError
+from shapetrace_contract.tag import Shape
 
 from shapetrace_traces.foreign.names import Layout, Name, read_name
 from shapetrace_traces.foreign.scan import File, Kind
-from shapetrace_traces.judge.evidence import counts
+from shapetrace_traces.judge.evidence import counts, shape_of
 
 _SPAN = re.compile(r"capture_([1-9][0-9]{0,8})_([A-Za-z_]{1,40})")
 """vLLM's own annotation of a capture, and that of engines patched by TraceLens."""
@@ -98,16 +98,17 @@ def role_of(file: File) -> Role:
     """The role of a readable trace."""
     index, name = file.index, read_name(file.path)
     own = index.get("metadata")
-    if isinstance(own, Mapping) and own.get("tag"):
-        return Role.REPLAY if own.get("stage") == "replay" else Role.CAPTURE
-    if index["windows"] or index["unpairedWindows"]:
+    is_ours = isinstance(own, Mapping) and bool(own.get("tag"))
+    if is_ours and own["stage"] == "replay":
+        return Role.REPLAY
+    if index["windows"] or index["unpairedWindows"] or (is_ours and index["device"] == "cpu"):
         return Role.CAPTURE
     if index["unpairedWindows"] is None:
-        return Role.TOO_LARGE
+        return Role.CAPTURE if is_ours else Role.TOO_LARGE
     if index["graphLaunches"]:
         return Role.REPLAY
     # where launches were recorded, the begin of a stream capture would have been too
-    if any(_SPAN.fullmatch(span) for span in index["spans"]) and not index["launches"]:
+    if any(_SPAN.fullmatch(span) for span in index["spans"]) and not index["launches"] and not is_ours:
         return Role.CAPTURE
     # no runtime call at all: recorded without a GPU, where a capture has no window
     is_claimed = name.shape is not None or name.layout not in (Layout.UNKNOWN, Layout.SHAPETRACE)
@@ -165,7 +166,7 @@ def _whole(file: File, name: Name, details: int | None) -> Capture:
         index=inside,
         rank=ranks[0] if ranks else None,
         raw_sha256=file.raw_sha256,
-        metadata=_shape(own.get("tag")),
+        metadata=shape_of(own.get("tag")),
         copied_from=_copied_from(own),
         details=details,
         span=_span(index["spans"]),
@@ -247,13 +248,6 @@ def _copied_from(metadata: Mapping[str, Any]) -> str | None:
     relabelled = metadata.get("relabelled")
     label = relabelled.get("label") if isinstance(relabelled, Mapping) else None
     return label if isinstance(label, str) else None
-
-
-def _shape(tag: Any) -> Shape | None:
-    try:
-        return Shape.from_tag(tag) if isinstance(tag, str) else None
-    except TagError:
-        return None
 
 
 def readable(files: Iterable[File]) -> list[File]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shapetrace_contract.tag import Shape, TagError
+from shapetrace_contract.tag import Shape
 
 from shapetrace_traces.foreign.captures import Capture
 from shapetrace_traces.foreign.sizes import as_trace
-from shapetrace_traces.judge.evidence import Trace, texts
+from shapetrace_traces.judge.evidence import Trace, shape_of, texts
 from shapetrace_traces.judge.fit import Fit
 from shapetrace_traces.judge.markers import MarkerTable
 from shapetrace_traces.judge.size import judge_sizes
@@ -67,17 +67,10 @@ def other_claims(captures: Sequence[Capture], traces: Mapping[str, Trace]) -> di
 
 def _said(trace: Trace) -> dict[str, Shape]:
     metadata = trace.index.get("metadata")
-    own = _shape(metadata.get("tag")) if isinstance(metadata, Mapping) else None
+    own = shape_of(metadata.get("tag")) if isinstance(metadata, Mapping) else None
     found = {} if own is None else {"its metadata": own}
     spans = texts(trace.index.get("spans"))
     if trace.tag not in spans:
-        named = [shape for shape in map(_shape, spans) if shape is not None]
+        named = [shape for shape in map(shape_of, spans) if shape is not None]
         found |= {"its span": named[0]} if named else {}
     return {where: shape for where, shape in found.items() if shape.tag != trace.tag}
-
-
-def _shape(text: object) -> Shape | None:
-    try:
-        return Shape.from_tag(text) if isinstance(text, str) else None
-    except TagError:
-        return None

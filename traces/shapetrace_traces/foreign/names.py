@@ -10,6 +10,8 @@ from pathlib import PurePosixPath
 
 from shapetrace_contract.tag import Runner, Shape, TagError
 
+from shapetrace_traces.judge.evidence import shape_of
+
 NO_RUNNER = "unknown"
 """Runner of a tag where neither name nor trace tells one."""
 
@@ -120,9 +122,8 @@ def read_name(path: str) -> Name:
 
 
 def _own(stem: str, folder: str) -> Name | None:
-    try:
-        shape = Shape.from_tag(stem)
-    except TagError:
+    shape = shape_of(stem)
+    if shape is None:
         return None
     rank = _RANK_FOLDER.fullmatch(folder)
     return Name(

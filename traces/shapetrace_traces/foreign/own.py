@@ -13,8 +13,6 @@ from shapetrace_traces.manifest import Manifest, manifest_fault
 from shapetrace_traces.reader.errors import json_fault
 from shapetrace_traces.regular import NotRegularError, TooLongFileError, read_regular
 
-MAX_BYTES = 256 * 1024 * 1024
-"""About 300,000 traces."""
 _OURS = {"digest", "run", "verdict", "traces"}
 
 
@@ -29,7 +27,7 @@ class OwnManifest:
     """It is somebody else's."""
 
 
-def read_own(root: Path, limit_bytes: int = MAX_BYTES) -> OwnManifest:
+def read_own(root: Path, limit_bytes: int = keys.MAX_MANIFEST_BYTES) -> OwnManifest:
     """The manifest directly below ``root``; never raises."""
     place = root / keys.MANIFEST
     try:

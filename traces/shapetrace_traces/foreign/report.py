@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from shapetrace_contract import VERSION
+from shapetrace_contract.message import counted
 from shapetrace_contract.reasons import Verdict
 
 from shapetrace_traces.foreign.captures import Role, captures_of, readable, role_of
@@ -20,6 +21,7 @@ from shapetrace_traces.foreign.scan import File, Kind
 from shapetrace_traces.manifest import Manifest
 
 MAX_REASONS = 100
+"""And as many notes: the captures themselves say the rest."""
 
 
 class Standing(StrEnum):
@@ -155,16 +157,12 @@ def _without_captures(roles: Mapping[str, Role], manifest: Manifest | None) -> t
     if manifest is not None and manifest.verdict is Verdict.EAGER:
         reason = next((item.eager for item in manifest.ranks if item.eager), None)
         return Standing.EAGER, [f"its manifest says so: {reason}" if reason else "its manifest says so"]
-    counted = Counter(roles.values())
-    if counted[Role.REPLAY]:
-        return Standing.NOT_INDEXABLE, [f"graphs are launched in {_traces(counted[Role.REPLAY])}, and none is captured"]
-    if counted[Role.EAGER]:
-        return Standing.EAGER, [f"{_traces(counted[Role.EAGER])} of work without a graph: none captured, none launched"]
+    by_role = Counter(roles.values())
+    if replays := by_role[Role.REPLAY]:
+        return Standing.NOT_INDEXABLE, [f"graphs are launched in {counted(replays, 'trace')}, and none is captured"]
+    if eager := by_role[Role.EAGER]:
+        return Standing.EAGER, [f"{counted(eager, 'trace')} of work without a graph: none captured, none launched"]
     return Standing.NOT_INDEXABLE, ["the traces hold no operator, no launch and no capture" if roles else "no trace"]
-
-
-def _traces(count: int) -> str:
-    return f"{count} trace{'' if count == 1 else 's'}"
 
 
 def _duplicates(findings: Iterable[Finding]) -> list[str]:

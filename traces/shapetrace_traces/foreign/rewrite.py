@@ -14,11 +14,11 @@ from typing import Any, BinaryIO, Self
 from isal import isal_zlib
 
 from shapetrace_traces.reader import UnreadableTraceError, Walk, open_blocks
+from shapetrace_traces.reader.source import GZIP_WINDOW
 
 METADATA = "shapetrace"
 _LEVEL = 1
-_GZIP_WINDOW = 31
-"""zlib's wbits for a gzip wrapper; its header then has no time and no name."""
+"""As the collector packs (shapetrace_collector.pack)."""
 _BUFFER_BYTES = 64 * 1024
 _STEADY_CATEGORIES = ("cpu_op",)
 """Events that belong to a window only if they begin in it; of frames and spans it is enough that they reach into it."""
@@ -29,7 +29,7 @@ class Packer:
 
     def __init__(self, sink: BinaryIO | FileIO, name: str = "") -> None:
         self._sink, self._name = sink, name
-        self._compressor = isal_zlib.compressobj(_LEVEL, wbits=_GZIP_WINDOW)
+        self._compressor = isal_zlib.compressobj(_LEVEL, wbits=GZIP_WINDOW)
         self._pieces: list[bytes] = []
         self._held = 0
         self.sha256 = hashlib.sha256()

@@ -16,18 +16,18 @@ from isal import isal_zlib
 from shapetrace_traces.foreign.names import claims_capture, is_trace_name
 from shapetrace_traces.index import index_stream
 from shapetrace_traces.reader.errors import json_fault
-from shapetrace_traces.reader.source import open_blocks
+from shapetrace_traces.reader.source import BYTE_ORDER_MARK, GZIP_MAGIC, GZIP_WINDOW, open_blocks
 from shapetrace_traces.regular import TooLongFileError, open_regular, read_regular, what_is
 
 MAX_FILES = 100_000
+"""A slip of the pen, such as a home folder, must not be read for hours."""
 MAX_DETAILS_BYTES = 1024 * 1024
 DETAILS = "execution_details.json"
 """TraceLens' list of capture files with the batch size that it read or guessed."""
 _HEAD_BYTES = 64 * 1024
+"""Enough to see Kineto's first keys."""
 _MAX_BESIDE_BYTES = 64 * 1024 * 1024
 """Of JSON that is no trace and lies beside them."""
-_GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OF_TRACES = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"', b'"ph"')
 """Kineto writes one of these at its head."""
 LINKED = "a link to a folder, which is not followed"
@@ -123,12 +123,12 @@ def read_file(base: Path, path: str) -> File:
 
 def _plain_head(head: bytes) -> bytes:
     """The first of the plain text, from the first byte that is no white space on; nothing of damaged gzip."""
-    if head.startswith(_GZIP_MAGIC):
+    if head.startswith(GZIP_MAGIC):
         try:
-            head = isal_zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+            head = isal_zlib.decompressobj(wbits=GZIP_WINDOW).decompress(head, _HEAD_BYTES)
         except isal_zlib.IsalError:  # type: ignore[misc]  # its stub says an instance
             return b""
-    return head.removeprefix(_BYTE_ORDER_MARK).lstrip(b" \t\r\n")
+    return head.removeprefix(BYTE_ORDER_MARK).lstrip(b" \t\r\n")
 
 
 def _has_trace_events(index: Mapping[str, Any], head: bytes) -> bool:

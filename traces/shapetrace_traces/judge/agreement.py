@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shapetrace_contract.message import shorten
-from shapetrace_contract.tag import Shape, TagError
 
+from shapetrace_traces.judge.evidence import shape_of
 from shapetrace_traces.judge.ranks import eager_reason, planned_tags, unread_lines
 
 SHOWN = 3
@@ -72,10 +72,8 @@ def _compare(plans: Mapping[int, set[str]]) -> dict[int, list[str]]:
 
 
 def _runner(tag: str) -> str:
-    try:
-        return str(Shape.from_tag(tag).runner)
-    except TagError:
-        return ""
+    shape = shape_of(tag)
+    return "" if shape is None else str(shape.runner)
 
 
 def _listed(tags: Sequence[str]) -> str:

@@ -83,6 +83,14 @@ class Trace:
         return self.witnesses.get(name)
 
 
+def shape_of(tag: object) -> Shape | None:
+    """The shape that a text names; None for anything that is no tag."""
+    try:
+        return Shape.from_tag(tag) if isinstance(tag, str) else None
+    except TagError:
+        return None
+
+
 def counts(value: Any) -> dict[str, int]:
     """The entries of an object that are whole numbers from 1 on."""
     if not isinstance(value, Mapping):
@@ -101,12 +109,8 @@ def texts(value: Any, limit: int = 32) -> tuple[str, ...]:
 
 def read_trace(entry: Mapping[str, Any], rank: int) -> Trace | None:
     """A trace entry of a part; None where key or tag cannot be used."""
-    try:
-        shape = Shape.from_tag(str(entry["tag"]))
-        key = entry["key"]
-    except (KeyError, TagError):
-        return None
-    if not isinstance(key, str) or not key:
+    shape, key = shape_of(entry.get("tag")), entry.get("key")
+    if shape is None or not isinstance(key, str) or not key:
         return None
     raw = entry.get("rawSha256")
     witnesses, index = entry.get("witnesses"), entry.get("index")

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shapetrace_contract.tag import Shape, TagError
+from shapetrace_contract.tag import Shape
 
-from shapetrace_traces.judge.evidence import Trace
+from shapetrace_traces.judge.evidence import Trace, shape_of
 
 
 @dataclass
@@ -38,7 +38,7 @@ def find_mismatch(trace: Trace) -> Mismatch | None:
         _compare_metadata(trace, metadata, found)
     spans = trace.index.get("spans")
     if isinstance(spans, list) and trace.tag not in spans:
-        others = [shape for shape in map(_as_shape, spans) if shape is not None]
+        others = [shape for shape in map(shape_of, spans) if shape is not None]
         if others:
             _compare_shape(trace, others[0], "its span", found)
     state = trace.witness("engine")
@@ -52,7 +52,7 @@ def find_mismatch(trace: Trace) -> Mismatch | None:
 
 
 def _compare_metadata(trace: Trace, metadata: Mapping[str, Any], found: Mismatch) -> None:
-    shape = _as_shape(metadata.get("tag"))
+    shape = shape_of(metadata.get("tag"))
     if shape is None:
         found.size = "its metadata holds no tag"
         found.notes.append("no tag that can be read (metadata)")
@@ -83,13 +83,6 @@ def _compare_shape(trace: Trace, shape: Shape, where: str, found: Mismatch) -> N
     )
     if not same_graph or not axes & set(label.variants):
         found.size = f"{where} says {shape.tag}"
-
-
-def _as_shape(text: Any) -> Shape | None:
-    try:
-        return Shape.from_tag(text) if isinstance(text, str) else None
-    except TagError:
-        return None
 
 
 def find_duplicates(traces: Sequence[Trace]) -> dict[str, tuple[str, ...]]:

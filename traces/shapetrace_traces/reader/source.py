@@ -16,10 +16,10 @@ BLOCK_BYTES = 256 * 1024
 _LEAST_BYTES = 64 * 1024
 _PACKED_BYTES = 16 * 1024
 """Unpacked they are about a block: each call gives one, and nothing is left over to be copied."""
-_GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_WINDOW = 31
-"""zlib's wbits for a gzip wrapper with its checksum."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+GZIP_MAGIC = b"\x1f\x8b"
+GZIP_WINDOW = 31
+"""zlib's wbits for a gzip wrapper with its checksum; the header of one that is written has no time and no name."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Read = Callable[[int], bytes]
 
@@ -40,8 +40,8 @@ def open_blocks(
     more than ``max_raw_bytes`` (:data:`MAX_RAW_BYTES`).
     """
     limit = MAX_RAW_BYTES if max_raw_bytes is None else max_raw_bytes
-    head = _read_at_least(stream.read, len(_GZIP_MAGIC), b"")
-    if head.startswith(_GZIP_MAGIC):
+    head = _read_at_least(stream.read, len(GZIP_MAGIC), b"")
+    if head.startswith(GZIP_MAGIC):
         blocks, verb = _unpacked(stream.read, head), "unpacks to"
     else:
         blocks, verb = _plain(stream.read, head), "has"
@@ -75,9 +75,9 @@ def _plain(read: Read, head: bytes) -> Iterator[bytes]:
 def _unpacked(read: Read, head: bytes) -> Iterator[bytes]:
     rest = head
     while rest:  # gzip allows several members one after the other
-        if not (rest := _read_at_least(read, len(_GZIP_MAGIC), rest)).startswith(_GZIP_MAGIC):
+        if not (rest := _read_at_least(read, len(GZIP_MAGIC), rest)).startswith(GZIP_MAGIC):
             raise UnreadableTraceError("damaged gzip: something else follows the compressed trace")
-        unpacker = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
+        unpacker = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
         while not unpacker.eof:
             if not rest and not (rest := read(_PACKED_BYTES)):
                 raise UnreadableTraceError("the gzip stream ends early")
@@ -118,6 +118,6 @@ def _recognised(blocks: Iterator[bytes]) -> Iterator[bytes]:
     # JSON begins with ASCII: in UTF-16 and UTF-32 one of its first bytes is zero
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in head[:4]:
         raise UnreadableTraceError("not JSON in UTF-8: it looks like UTF-16 or UTF-32")
-    if head := head.removeprefix(_BYTE_ORDER_MARK):
+    if head := head.removeprefix(BYTE_ORDER_MARK):
         yield head
     yield from blocks
