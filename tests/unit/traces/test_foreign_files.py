@@ -22,7 +22,7 @@ from . import kineto
 from .kineto import Events, Work, graphs
 
 NAME = "DecodeCudaGraphRunner_bs_16_rank0.json.gz"
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 def look(place: Path, **more: Any) -> Report:
@@ -92,6 +92,20 @@ def test_our_own_replays_claim_no_capture(tmp_path: Path) -> None:
     kineto.write(tmp_path / "replay/rank-00000/DecodeRunner__bs_2.json.gz", json.dumps(text).encode())
     report = look(tmp_path)
     assert (report.verdict, report.lacking) == (Standing.COMPLETE, {})
+
+
+def test_a_trace_of_ours_from_a_gpu_without_its_stream_capture_is_no_capture_whatever_its_metadata_say(
+    tmp_path: Path,
+) -> None:
+    tag = "DecodeRunner__bs_16"
+    kineto.write_tagged(tmp_path / "traces", graphs((1, 2, 4, 8)))
+    text = json.loads(without_windows())
+    text["shapetrace"] = {"v": 1, "tag": tag, "rank": 0, "stage": "capture"}
+    name = f"traces/rank-00000/{tag}.json.gz"
+    kineto.write(tmp_path / name, json.dumps(text).encode())
+    report = look(tmp_path)
+    assert report.verdict is Standing.PARTIAL
+    assert report.lacking == {name: "is named as bs 16, and holds no capture: work without graphs"}
 
 
 def fifo(path: Path) -> None:

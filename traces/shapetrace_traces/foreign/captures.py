@@ -97,17 +97,18 @@ class Capture:
 def role_of(file: File) -> Role:
     """The role of a readable trace."""
     index, name = file.index, read_name(file.path)
-    own = index.get("metadata")
-    if isinstance(own, Mapping) and own.get("tag"):
-        return Role.REPLAY if own.get("stage") == "replay" else Role.CAPTURE
-    if index["windows"] or index["unpairedWindows"]:
+    own = index.get("metadata") or {}
+    is_ours = bool(own.get("tag"))
+    if is_ours and own.get("stage") == "replay":
+        return Role.REPLAY
+    if index["windows"] or index["unpairedWindows"] or (is_ours and index["device"] == "cpu"):
         return Role.CAPTURE
     if index["unpairedWindows"] is None:
-        return Role.TOO_LARGE
+        return Role.CAPTURE if is_ours else Role.TOO_LARGE
     if index["graphLaunches"]:
         return Role.REPLAY
     # where launches were recorded, the begin of a stream capture would have been too
-    if any(_SPAN.fullmatch(span) for span in index["spans"]) and not index["launches"]:
+    if any(_SPAN.fullmatch(span) for span in index["spans"]) and not index["launches"] and not is_ours:
         return Role.CAPTURE
     # no runtime call at all: recorded without a GPU, where a capture has no window
     is_claimed = name.shape is not None or name.layout not in (Layout.UNKNOWN, Layout.SHAPETRACE)

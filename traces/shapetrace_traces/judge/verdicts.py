@@ -11,6 +11,7 @@ from shapetrace_contract.reasons import Verdict
 from shapetrace_traces.judge.agreement import find_disagreements
 from shapetrace_traces.judge.evidence import Trace, read_trace
 from shapetrace_traces.judge.fit import Fit
+from shapetrace_traces.judge.graph import lacking_graph
 from shapetrace_traces.judge.identity import find_duplicates, find_mismatch
 from shapetrace_traces.judge.markers import MarkerTable
 from shapetrace_traces.judge.ranks import RankVerdict, TraceVerdict, bounded, entries, judge_rank, number
@@ -111,13 +112,15 @@ def _judge_traces(traces: Sequence[Trace], table: MarkerTable) -> dict[str, Trac
 
 
 def _dirt(trace: Trace) -> tuple[str, ...]:
-    """What the capture said of itself, and what its witnesses say though it did not."""
+    """What the capture said of itself, and what its witnesses and its events say though it did not."""
     found = list(trace.dirty)
     forwards = trace.witness("forwards")
     if isinstance(forwards, int) and forwards != 1 and not found:
         found.append(f"the forward ran {forwards} times")
     if trace.witness("keyKnown") is False and not found:
         found.append("the engine does not know the shape afterwards")
+    if trace.error is None and not found:
+        found.extend(lacking_graph(trace))
     return tuple(found)
 
 
