@@ -13,8 +13,8 @@ from shapetrace_traces.reader.errors import UnreadableTraceError
 
 MAX_CATEGORIES = 64
 """Distinct categories kept; Kineto has about twenty."""
-_LONGEST_CATEGORY_CHARACTERS = 64
-"""Kineto's have about twenty at the most."""
+_CATEGORY_LENGTH = 64
+"""Characters at the most; Kineto's have about twenty."""
 NO_CATEGORY = "(none)"
 OTHER_CATEGORIES = "(other)"
 MAX_KNOWN = 1000
@@ -75,7 +75,7 @@ class Fold:
     def _entry(self, category: Any) -> list[Any]:
         if category is None:
             category = NO_CATEGORY
-        elif not isinstance(category, str) or len(category) > _LONGEST_CATEGORY_CHARACTERS or len(self._table) >= MAX_CATEGORIES:
+        elif not isinstance(category, str) or len(category) > _CATEGORY_LENGTH or len(self._table) >= MAX_CATEGORIES:
             category = OTHER_CATEGORIES
         return self._table.setdefault(category, [0, None, None])
 
