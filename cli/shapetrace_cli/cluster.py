@@ -17,9 +17,7 @@ from shapetrace_cli.text import plain
 _TIMEOUT_SECONDS = (5, 20)
 """Connect, read: longer than an API server needs, shorter than a person's patience."""
 CREDENTIAL_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-"""Keys of the Secret; the third is optional."""
-
-
+"""Keys of the Secret, and variables of the SDK; the third is optional."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 """Names of Kubernetes objects (RFC 1123 subdomain); anything else would change the request's path."""
 

@@ -8,10 +8,8 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +17,7 @@ from shapetrace_traces.regular import open_regular
 
 from shapetrace_cli.errors import UsageError
 from shapetrace_cli.listing import safe_key
+from shapetrace_cli.parallel import in_threads
 from shapetrace_cli.text import plain
 
 _BLOCK_BYTES = 1024 * 1024
@@ -82,23 +81,11 @@ class Downloader:
 
     def run(self, objects: Sequence[Wanted]) -> Iterator[Outcome]:
         """The outcome of each object as it is known, in no order. Bounded: at most ``parallel`` objects at once."""
-        pool = ThreadPoolExecutor(self._parallel, thread_name_prefix="fetch")
         try:
-            waiting = iter(objects)
-            running = {pool.submit(self._one, item) for item in islice(waiting, self._parallel * 2)}
-            while running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-                    for item in waiting:
-                        running.add(pool.submit(self._one, item))
-                        break
+            yield from in_threads(self._one, objects, self._parallel)
         except BaseException:
             self.cancel()
-            # not waited for: a thread may be stuck in a read until the store's timeout
-            pool.shutdown(wait=False, cancel_futures=True)
             raise
-        pool.shutdown(wait=True)
 
     def target(self, key: str) -> Path:
         """Where ``key`` is written; ValueError if that would be outside the folder (also by a link inside it)."""

@@ -7,15 +7,14 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from shapetrace_cli import options
 from shapetrace_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CliError, UsageError
 from shapetrace_cli.output import printing
 from shapetrace_cli.text import plain
@@ -23,8 +22,6 @@ from shapetrace_cli.trace_commands import index_command, relabel_command
 
 if TYPE_CHECKING:
     from shapetrace_cli.source import Source
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -56,69 +53,19 @@ def cli() -> None:
     """Traces of captured GPU graphs: one per shape and rank, each with the evidence for its label."""
 
 
-def _cluster_options(command: Command) -> Command:
-    for option in (
-        click.option("--context", default="", help="Context of the kubeconfig; the current one by default."),
-        click.option("--kubeconfig", default="", metavar="FILE", help="Kubeconfig file; KUBECONFIG by default."),
-        click.option("-n", "--namespace", default="", help="Namespace of the ProfileRun; the context's by default."),
-    ):
-        command = option(command)
-    return command
-
-
-def _hash(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    if value and not re.fullmatch(r"[0-9a-fA-F]{64}", value):
-        raise click.BadParameter(f"{plain(value, 80)!r} is no SHA-256: it has 64 hexadecimal digits")
-    return value.lower()
-
-
-def _s3_options(command: Command) -> Command:
-    for option in (
-        click.option(
-            "--sha256", default="", metavar="HEX", callback=_hash, help="SHA-256 that the manifest must have."
-        ),
-        click.option(
-            "--credentials-secret", default=None, metavar="NAME", help="Take the S3 credentials from this Secret."
-        ),
-        click.option(
-            "--use-run-credentials", is_flag=True, help="Take the S3 credentials from the Secret that the run names."
-        ),
-        click.option(
-            "--path-style/--no-path-style", default=None, help="Bucket in the path; on by default with --endpoint."
-        ),
-        click.option("--ca-bundle", default="", metavar="FILE", help="PEM file with certificates to trust."),
-        click.option("--region", default="", help="Region of the bucket."),
-        click.option("--endpoint", default="", metavar="URL", help="Address of the S3 store as seen from here."),
-        click.option(
-            "--attempt",
-            type=click.IntRange(1),
-            default=None,
-            help="An earlier attempt of the run; the last by default.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def _open(source: str, options: dict[str, Any]) -> Source:
+def _open(source: str, given: dict[str, Any]) -> Source:
     from shapetrace_cli.cluster import ClusterOptions
     from shapetrace_cli.source import S3Options, open_source
 
     return open_source(
         source,
-        s3=S3Options(options["endpoint"], options["region"], options["ca_bundle"], options["path_style"]),
-        cluster=ClusterOptions(options["kubeconfig"], options["context"], options["namespace"]),
-        attempt=options["attempt"],
-        secret=options["credentials_secret"],
-        use_run_credentials=options["use_run_credentials"],
+        s3=S3Options(given["endpoint"], given["region"], given["ca_bundle"], given["path_style"]),
+        cluster=ClusterOptions(given["kubeconfig"], given["context"], given["namespace"]),
+        attempt=given["attempt"],
+        secret=given["credentials_secret"],
+        use_run_credentials=given["use_run_credentials"],
         environment=os.environ,
     )
-
-
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "none"]), default="table", show_default=True,
-    help="What is printed on standard output at the end.",
-)  # fmt: skip
 
 
 @cli.command(
@@ -128,16 +75,16 @@ _OUTPUT = click.option(
     "differs, each is named, or nothing was captured. 2: wrong usage. "
     "Run it again to go on; what is right already is not fetched again.",
 )
-@click.argument("source", metavar="NAME|s3://...|FOLDER")
+@options.attempt_source
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@_cluster_options
-@_s3_options
+@options.cluster_options
+@options.s3_options
 @click.option("--logs/--no-logs", default=True, show_default=True, help="Also the engines' logs.")
 @click.option("--parts", is_flag=True, help="Also the per-rank indexes that the manifest was made from.")
-@click.option("--parallel", type=click.IntRange(1, 64), default=8, show_default=True, help="Objects at once.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
-@_OUTPUT
-def _fetch(source: str, folder: Path, **options: Any) -> None:
+@click.option("--parallel", type=options.PARALLEL, default=8, show_default=True, help="Objects at once.")
+@options.quiet
+@options.output
+def _fetch(source: str, folder: Path, **given: Any) -> None:
     """Fetch the traces of a ProfileRun into DIR and check every size and SHA-256.
 
     DIR gets the attempt's folder: traces/rank-00000/..., environment.json, logs/ and, last, manifest.json.
@@ -150,23 +97,23 @@ def _fetch(source: str, folder: Path, **options: Any) -> None:
     """
     from shapetrace_cli import fetch, table
 
-    opened = _open(source, options)
+    opened = _open(source, given)
     result = fetch.fetch(
         opened,
         folder,
-        sha256=options["sha256"],
-        logs=options["logs"],
-        parts=options["parts"],
-        parallel=options["parallel"],
-        quiet=options["quiet"],
+        sha256=given["sha256"],
+        logs=given["logs"],
+        parts=given["parts"],
+        parallel=given["parallel"],
+        quiet=given["quiet"],
         stderr=sys.stderr,
     )
     ending = fetch.ending(result, folder)
     with printing(ending[-1]):
-        if options["output"] == "json":
+        if given["output"] == "json":
             faults = [{"key": item.wanted.key, "message": item.message} for item in result.faults]
             click.echo(json.dumps({**table.as_json(result.listing), "folder": str(folder), "faults": faults}, indent=2))
-        elif options["output"] == "table":
+        elif given["output"] == "table":
             table.print_table(result.listing, sys.stdout)
     for line in ending:
         click.echo(plain(line), err=True)
@@ -174,12 +121,16 @@ def _fetch(source: str, folder: Path, **options: Any) -> None:
         sys.exit(EXIT_FAILED)
 
 
-@cli.command("show", short_help="Show the table of a run's traces without fetching them.")
-@click.argument("source", metavar="NAME|s3://...|FOLDER")
-@_cluster_options
-@_s3_options
-@_OUTPUT
-def _show(source: str, **options: Any) -> None:
+@cli.command(
+    "show",
+    short_help="Show the table of a run's traces without fetching them.",
+    epilog="Exit code 0: shown. 1: the manifest cannot be read. 2: wrong usage.",
+)
+@options.attempt_source
+@options.cluster_options
+@options.s3_options
+@options.output
+def _show(source: str, **given: Any) -> None:
     """Show shapes x ranks with each trace's support, from the manifest alone.
 
     \b
@@ -190,11 +141,11 @@ def _show(source: str, **options: Any) -> None:
     from shapetrace_cli import table
     from shapetrace_cli.source import read_manifest
 
-    _, listing = read_manifest(_open(source, options), options["sha256"])
+    _, listing = read_manifest(_open(source, given), given["sha256"])
     with printing():
-        if options["output"] == "json":
+        if given["output"] == "json":
             click.echo(json.dumps(table.as_json(listing), indent=2))
-        elif options["output"] == "table":
+        elif given["output"] == "table":
             table.print_table(listing, sys.stdout)
 
 
@@ -204,13 +155,13 @@ def _show(source: str, **options: Any) -> None:
     epilog="Exit code 0: everything that the manifest lists is there, whole and what its label says; late objects are "
     "named and do no harm. 1: something is missing or differs, each is named. 2: wrong usage.",
 )
-@click.argument("source", metavar="DIR|s3://...|NAME")
-@_cluster_options
-@_s3_options
-@click.option("--parallel", type=click.IntRange(1, 64), default=4, show_default=True, help="Objects at once.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
-@_OUTPUT
-def _verify(source: str, **options: Any) -> None:
+@options.attempt_source
+@options.cluster_options
+@options.s3_options
+@click.option("--parallel", type=options.PARALLEL, default=4, show_default=True, help="Objects at once.")
+@options.quiet
+@options.output
+def _verify(source: str, **given: Any) -> None:
     """Read every trace that a manifest lists, where it is stored: size, SHA-256, whole gzip, metadata, tag and span.
 
     \b
@@ -223,43 +174,45 @@ def _verify(source: str, **options: Any) -> None:
     # a folder of this name is what is meant, though a run may be called the same
     there = "" if "://" in source or not Path(source).is_dir() else f".{os.sep}"
     result = verify.verify(
-        _open(there + source if not Path(source).is_absolute() else source, options),
-        sha256=options["sha256"],
-        parallel=options["parallel"],
-        quiet=options["quiet"],
+        _open(there + source if not Path(source).is_absolute() else source, given),
+        sha256=given["sha256"],
+        parallel=given["parallel"],
+        quiet=given["quiet"],
         stderr=sys.stderr,
     )
     with printing():
-        if options["output"] == "json":
+        if given["output"] == "json":
             click.echo(json.dumps(result.to_json(), indent=2))
-        elif options["output"] == "table":
+        elif given["output"] == "table":
             for line in verify.lines(result):
                 click.echo(line)
     if not result.is_right:
         sys.exit(EXIT_FAILED)
 
 
-@cli.command("watch", short_help="Show the ranks of a run until it ends.")
+@cli.command(
+    "watch",
+    short_help="Show the ranks of a run until it ends.",
+    epilog="Exit code 0: the run succeeded. 1: it failed, or is not finished in time. 2: wrong usage.",
+)
 @click.argument("name")
-@_cluster_options
+@options.cluster_options
 @click.option(
     "--timeout", "timeout_seconds", type=click.FloatRange(1), default=3600, show_default=True, help="Seconds at most."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Only the end.")
-def _watch(name: str, timeout_seconds: float, quiet: bool, **options: str) -> None:
+def _watch(name: str, timeout_seconds: float, quiet: bool, **given: str) -> None:
     """Show phase, counters and ranks of a ProfileRun until it is finished.
 
     \b
     Example:
       shapetrace watch quickstart -n profiling
-
-    Exit code 0: the run succeeded. 1: it failed, or is not finished in time.
     """
     from shapetrace_cli import watch
     from shapetrace_cli.cluster import Cluster, ClusterOptions
     from shapetrace_cli.ranks import RanksView
 
-    cluster = Cluster(ClusterOptions(options["kubeconfig"], options["context"], options["namespace"]))
+    cluster = Cluster(ClusterOptions(given["kubeconfig"], given["context"], given["namespace"]))
     end = watch.watch(cluster, name, RanksView(sys.stderr, quiet=quiet), timeout_seconds=timeout_seconds)
     with printing():
         click.echo(f"{plain(name)}  {end.summary}")
@@ -267,7 +220,12 @@ def _watch(name: str, timeout_seconds: float, quiet: bool, **options: str) -> No
         sys.exit(EXIT_FAILED)
 
 
-@cli.command("run-local", short_help="Run a ProfileRun on this machine, without Kubernetes.")
+@cli.command(
+    "run-local",
+    short_help="Run a ProfileRun on this machine, without Kubernetes.",
+    epilog="Exit code 0: the verdict is Complete or Eager. 1: it is another, or something failed; DIR/logs tells more. "
+    "2: wrong usage, also a DIR with the result of an earlier run without --replace, unless that run captured nothing.",
+)
 @click.argument("file", metavar="FILE.yaml", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where results go."
@@ -275,9 +233,9 @@ def _watch(name: str, timeout_seconds: float, quiet: bool, **options: str) -> No
 @click.option("--replace", is_flag=True, help="Remove the result of an earlier run from DIR first.")
 @click.option("--name", default="", help="Which ProfileRun of FILE, where it holds several.")
 @click.option("--python", default=sys.executable, metavar="PROGRAM", help="Python of the engine; it needs torch.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
-@_OUTPUT
-def _run_local(file: Path, out: Path, **options: Any) -> None:
+@options.quiet
+@options.output
+def _run_local(file: Path, out: Path, **given: Any) -> None:
     """Run the engine, capture, collector and finish of a ProfileRun as processes of this machine.
 
     No Kubernetes and no root. Traces go to DIR instead of the bucket, in the layout of an attempt's folder; images,
@@ -287,27 +245,24 @@ def _run_local(file: Path, out: Path, **options: Any) -> None:
     \b
     Example:
       shapetrace run-local examples/quickstart.yaml --out ./out
-
-    Exit code 0: the verdict is Complete or Eager. 1: it is another, or something failed; DIR/logs tells more. A DIR
-    with the result of an earlier run is refused without --replace, unless that run captured nothing.
     """
     from shapetrace_cli import table
     from shapetrace_cli.local.run import run_local
     from shapetrace_cli.runfile import read_run
 
     result = run_local(
-        read_run(file, options["name"]),
+        read_run(file, given["name"]),
         out,
-        python=_program_path(options["python"]),
-        replace=options["replace"],
-        quiet=options["quiet"],
+        python=_program_path(given["python"]),
+        replace=given["replace"],
+        quiet=given["quiet"],
         stderr=sys.stderr,
         environment=os.environ,
     )
     with printing(f"What the run left is in {plain(out)}."):
-        if result.listing is not None and options["output"] == "json":
+        if result.listing is not None and given["output"] == "json":
             click.echo(json.dumps({**table.as_json(result.listing), "folder": str(out)}, indent=2))
-        elif result.listing is not None and options["output"] == "table":
+        elif result.listing is not None and given["output"] == "table":
             table.print_table(result.listing, sys.stdout)
     nothing = result.listing is not None and not result.listing.traces
     if result.cause or nothing:

@@ -13,6 +13,7 @@ from rich.text import Text
 from shapetrace_contract.message import counted
 
 from shapetrace_cli.listing import Listing, Trace
+from shapetrace_cli.text import aligned, column_widths
 
 MISSING = "missing"
 _STYLES = {
@@ -40,12 +41,12 @@ class Grid:
     @property
     def width(self) -> int:
         """Characters of the widest line of :func:`aligned`."""
-        return sum(self.column_widths) + 2 * (len(self.headings) - 1)
+        return sum(column_widths(self.lines)) + 2 * (len(self.headings) - 1)
 
     @property
-    def column_widths(self) -> tuple[int, ...]:
-        """Characters of each column."""
-        return tuple(max(len(row[index]) for row in (self.headings, *self.rows)) for index in range(len(self.headings)))
+    def lines(self) -> tuple[tuple[str, ...], ...]:
+        """Headings and rows."""
+        return (self.headings, *self.rows)
 
 
 def grid(listing: Listing, width: int = _TERMINAL_COLUMNS_FALLBACK) -> Grid:
@@ -171,15 +172,6 @@ def _trace_json(trace: Trace) -> Mapping[str, object]:
     return {"key": trace.key, "rank": trace.rank, "tag": trace.tag, "shape": shape, "support": support}
 
 
-def aligned(made: Grid) -> str:
-    """Plain text in columns, two spaces between them: for pipes and files."""
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, made.column_widths, strict=True)).rstrip()
-        for row in (made.headings, *made.rows)
-    ]
-    return "\n".join(lines)
-
-
 def print_table(listing: Listing, stream: IO[str]) -> None:
     """Summary, table and notes; coloured where ``stream`` is a terminal, aligned text otherwise."""
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
@@ -193,7 +185,7 @@ def print_table(listing: Listing, stream: IO[str]) -> None:
         print(summary(listing), *notes(listing), sep="\n", file=stream)
         return
     if not console.is_terminal:
-        print(aligned(made), made.legend, summary(listing), *notes(listing), sep="\n", file=stream)
+        print(aligned(made.lines), made.legend, summary(listing), *notes(listing), sep="\n", file=stream)
         return
     table = Table(
         box=box.SIMPLE_HEAD,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 _ESCAPE_SEQUENCE = re.compile(
     r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC: window titles, links, clipboard
@@ -35,3 +36,14 @@ def size_text(count_bytes: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def column_widths(rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
+    """Characters of each column; every row has as many cells as the first."""
+    return tuple(max(map(len, column)) for column in zip(*rows, strict=True))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Plain text in columns, two spaces between them: for pipes and files."""
+    widths = column_widths(rows)
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

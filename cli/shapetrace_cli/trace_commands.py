@@ -6,33 +6,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from shapetrace_cli import options
 from shapetrace_cli.errors import EXIT_FAILED
 from shapetrace_cli.output import printing
-from shapetrace_cli.text import plain
+from shapetrace_cli.text import aligned, plain
 
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "none"]), default="table", show_default=True,
-    help="What is printed on standard output.",
-)  # fmt: skip
 _WIDTH = click.option(
     "--width", type=click.IntRange(1, 4096), default=1, show_default=True,
     help="Rows (tokens) of a request, where speculative decoding made them several and no name tells sizes.",
 )  # fmt: skip
-_PARALLEL = click.option("--parallel", type=click.IntRange(1, 64), default=None, help="Processes that read files.")
-_QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+_PARALLEL = click.option("--parallel", type=options.PARALLEL, default=None, help="Processes that read files.")
 _PLACE = click.argument("place", metavar="DIR|FILE", type=click.Path(path_type=Path, exists=True))
-
-
-def _print_aligned(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 @click.command(
@@ -44,8 +33,8 @@ def _print_aligned(rows: Sequence[Sequence[str]]) -> None:
 @_PLACE
 @_WIDTH
 @_PARALLEL
-@_QUIET
-@_OUTPUT
+@options.quiet
+@options.output
 def index_command(place: Path, width: int, parallel: int | None, quiet: bool, output: str) -> None:
     """Judge the labels of traces that anybody wrote: SGLang, vLLM, TraceLens, xDiT, or an attempt of ours.
 
@@ -65,7 +54,7 @@ def index_command(place: Path, width: int, parallel: int | None, quiet: bool, ou
         if output == "json":
             click.echo(json.dumps(looked.to_json(), indent=2))
         elif output == "table":
-            _print_aligned(foreign.report_table(report))
+            click.echo(aligned(foreign.report_table(report)))
             for line in foreign.report_lines(report):
                 click.echo(line)
     if not report.verdict.is_good:
@@ -88,8 +77,8 @@ def index_command(place: Path, width: int, parallel: int | None, quiet: bool, ou
 @click.option("--skip-unsure", is_flag=True, help="Write those that can be named, and say which cannot.")
 @_WIDTH
 @_PARALLEL
-@_QUIET
-@_OUTPUT
+@options.quiet
+@options.output
 def relabel_command(
     place: Path,
     out: Path,
@@ -128,7 +117,7 @@ def relabel_command(
         if output == "json":
             click.echo(json.dumps(foreign.copies_json(plan, written), indent=2))
         elif output == "table":
-            _print_aligned(foreign.copies_table(written))
+            click.echo(aligned(foreign.copies_table(written)))
     for key, why in plan.refused.items():
         click.echo(plain(f"{key}: {why}", 400), err=True)
     click.echo(there, err=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import IO, Any
 
 from shapetrace_contract.message import counted
@@ -14,6 +11,7 @@ from shapetrace_traces.store import StoreError, StoreUnreachable
 from shapetrace_traces.verify import MAX_LATE, Checked, check_trace, count_faults, digest_fault, late_objects
 
 from shapetrace_cli.errors import CliError
+from shapetrace_cli.parallel import in_threads
 from shapetrace_cli.report import Reporter
 from shapetrace_cli.source import Source, is_folder, read_manifest, store_fault
 from shapetrace_cli.text import plain, size_text
@@ -95,7 +93,7 @@ def verify(source: Source, *, sha256: str, parallel: int, quiet: bool, stderr: I
     with Reporter(result.name, len(manifest.traces), total_bytes, stderr, quiet=quiet) as reporter:
         reporter.begin(f"verifying {counted(len(manifest.traces), 'trace')}, {size_text(total_bytes)}")
         try:
-            for checked in _each(check, manifest.traces, parallel):
+            for checked in in_threads(check, manifest.traces, parallel):
                 result.checked.append(checked)
                 reporter.step(checked.bytes)
         except StoreError as error:
@@ -116,22 +114,6 @@ def _stopped(result: Verified, fault: CliError) -> CliError:
     named = ", ".join(item.key for item in result.wrong[:5])
     known = f"{len(result.checked)} of {result.total} traces were read before{f'; wrong are {named}' if named else ''}"
     return CliError(f"{fault.message} ({plain(known, 1000)})", fault.hint, fault.exit_code)
-
-
-def _each(check: Callable[[ManifestTrace], Checked], entries: list[ManifestTrace], parallel: int) -> Iterator[Checked]:
-    """At most ``parallel`` objects at once, in no order."""
-    pool = ThreadPoolExecutor(parallel, thread_name_prefix="verify")
-    try:
-        waiting = iter(entries)
-        running: set[Future[Checked]] = {pool.submit(check, entry) for entry in islice(waiting, parallel)}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-                running.update(pool.submit(check, entry) for entry in islice(waiting, 1))
-    finally:
-        # not waited for: a thread may be stuck in a read until the store's timeout
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def lines(result: Verified, limit: int = 50) -> list[str]:

@@ -11,12 +11,12 @@ from shapetrace_contract import keys, names
 from shapetrace_contract.settings import RunId, StoreSettings
 from shapetrace_operator.build import environment as built
 
+from shapetrace_cli.cluster import CREDENTIAL_KEYS
 from shapetrace_cli.errors import UsageError
 from shapetrace_cli.runfile import RunFile
 
 WORK = ".shapetrace-run-local"
 """Folder within the output while the run goes on."""
-_SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def environments(file: RunFile, layout: Layout, base: Mapping[str, str]) -> dict
         names.ENV_POD_INDEX: "0",
     }
     clean = {key: value for key, value in base.items() if not key.startswith(built.OURS)}
-    without_secrets = {key: value for key, value in clean.items() if key not in _SECRETS}
+    without_secrets = {key: value for key, value in clean.items() if key not in CREDENTIAL_KEYS}
     spool = {names.ENV_SPOOL: str(layout.spool)}
     ours = {
         names.CONTAINER_PREFLIGHT: {**run, **store, **identity},

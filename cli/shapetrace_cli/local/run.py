@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import sys
 import time
 import urllib.error
@@ -23,6 +22,7 @@ from shapetrace_contract.message import Termination
 from shapetrace_contract.progress import RankProgress
 from shapetrace_contract.reasons import RankState, Verdict
 from shapetrace_contract.settings import RunId
+from shapetrace_launcher.run import free_port
 from shapetrace_operator.build.defaults import Defaults
 from shapetrace_operator.build.resources import spool_bytes
 
@@ -126,8 +126,9 @@ class _Run:
         self._environments, self._interrupts, self._view = environments, interrupts, view
         self._limits = file.spec
         self._cause = ""
-        self._port = _free_port()
+        self._port = free_port()
         self._collector_starts = 0
+        self._ranks: list[RankProgress] = []
 
     def go(self) -> Result:
         self._view.say(f"spool in {self._layout.spool.parent}, logs in {self._layout.logs}")
@@ -151,10 +152,7 @@ class _Run:
 
     # the capture pod
 
-    _ranks: list[RankProgress]
-
     def _capture(self) -> None:
-        self._ranks = []
         collector = self._start_collector()
         engine: Process | None = None
         try:
@@ -286,9 +284,3 @@ def _from_spool(entry: RankProgress, folder: Path) -> RankProgress:
     done = (rank_folder / spool.DONE).exists() and len(uploaded) == entry.expected
     state = RankState.DONE.value if done else entry.state
     return replace(entry, uploaded=len(uploaded), bytes=stored_bytes, state=state)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
