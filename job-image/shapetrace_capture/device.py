@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from shapetrace_capture.libraries import packages
 
 
 def kind(torch: Any) -> str:
@@ -30,10 +33,26 @@ def other_profiler(torch: Any) -> bool:
 
 
 def versions(torch: Any) -> dict[str, Any]:
-    """What ``environment.json`` tells of torch and the device."""
+    """What ``environment.json`` tells of torch, the device and the packages that compute on it."""
     found: dict[str, Any] = {"torch": str(torch.__version__), "cuda": torch.version.cuda, "hip": torch.version.hip}
+    found.update(packages())
     if torch.cuda.is_initialized():
-        found["deviceName"] = torch.cuda.get_device_name()
-        driver = getattr(torch._C, "_cuda_getDriverVersion", None)
-        found["driver"] = driver() if driver is not None else None
+        found["deviceName"] = _answer(torch.cuda.get_device_name)
+        found["deviceArchitecture"] = _answer(lambda: _architecture(torch))
+        found["driver"] = _answer(lambda: torch._C._cuda_getDriverVersion())  # noqa: PLW0108 - ROCm's has none
+        collectives = "rccl" if torch.version.hip else "nccl"
+        found[collectives] = _answer(lambda: ".".join(map(str, torch.cuda.nccl.version())))
     return found
+
+
+def _architecture(torch: Any) -> str:
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return str(properties.gcnArchName) if torch.version.hip else f"sm_{properties.major}{properties.minor}"
+
+
+def _answer(question: Callable[[], Any]) -> Any:
+    """None where this build has no answer: one of many facts is not worth the record."""
+    try:
+        return question()
+    except Exception:
+        return None

@@ -21,6 +21,7 @@ from shapetrace_capture import device
 from shapetrace_capture.alone import alone, size_bytes
 from shapetrace_capture.capture import RAISED, Capture, NoCapture
 from shapetrace_capture.graphs import GraphCounter
+from shapetrace_capture.libraries import tracers
 from shapetrace_capture.process import MAX_ERROR_CHARACTERS, Process, described
 from shapetrace_capture.ranks import RankId, coordinates, has_stacks, is_asked
 from shapetrace_capture.room import Room
@@ -234,6 +235,7 @@ class Session:
         return {
             "rank": self.rank.rank,
             "versions": {} if self._torch is None else device.versions(self._torch),
+            "tracers": {} if self._torch is None else tracers(self._torch),
             "stacks": self.stacks.to_json(),
             "captureBegin": self.graphs.to_json(),
         }

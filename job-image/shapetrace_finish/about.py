@@ -126,6 +126,7 @@ def describe_software(parts: Sequence[Part]) -> ManifestSoftware:
     gpus: dict[str, int] = {}
     versions: dict[str, set[str]] = {}
     environment: dict[str, set[str]] = {}
+    tracers: dict[str, set[str]] = {}
     for index in _indexes(parts):
         for name, count in _items(index.get("gpus")):
             if isinstance(count, int) and not isinstance(count, bool) and name:
@@ -137,8 +138,12 @@ def describe_software(parts: Sequence[Part]) -> ManifestSoftware:
             if isinstance(process, Mapping):
                 _collect(versions, process.get("versions"))
                 _collect(environment, process.get("environment"))
+                _collect(tracers, process.get("tracers"))
     return ManifestSoftware(
-        gpus=dict(sorted(gpus.items())[:MAX_NAMES]), versions=_sorted(versions), environment=_sorted(environment)
+        gpus=dict(sorted(gpus.items())[:MAX_NAMES]),
+        versions=_sorted(versions),
+        tracers=_sorted(tracers),
+        environment=_sorted(environment),
     )
 
 

@@ -85,7 +85,12 @@ class ManifestSoftware(_Model):
     gpus: dict[str, int] = Field(default_factory=dict)
     """Name -> the most that one trace saw."""
     versions: dict[str, list[str]] = Field(default_factory=dict)
-    """torch, cuda, hip, driver, python, the tracer's own (``hip_runtime_version``, …) -> each value that was seen."""
+    """torch, cuda, hip, driver, nccl, rccl, python, deviceName, deviceArchitecture (``gfx950…``, ``sm_90``), packages
+    that compute (triton, aiter, flashinfer-python, …) and what traces tell (``hip_runtime_version``, …) -> each value
+    that was seen."""
+    tracers: dict[str, list[str]] = Field(default_factory=dict)
+    """Loaded library of a GPU tracer (roctracer, rocprofiler, CUPTI) -> whose folder it was from: ``torch``,
+    ``package`` (another Python package) or ``system``; ``system, torch`` where one process has it twice."""
     environment: dict[str, list[str]] = Field(default_factory=dict)
     """Variable of the engine's processes -> values, of those on a list (docs/contract.md)."""
 

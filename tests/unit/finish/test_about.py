@@ -42,6 +42,7 @@ def test_a_run_says_what_ran(attempt: Any) -> None:
         record = {"v": 1, "rank": rank, "hooks": {"a": "applied"}, "engine": engine_record}
         versions = {"torch": "2.13.0", "hip": "7.2", "cuda": None, "driver": 70253211}
         process = {"pid": 3, "rank": rank, "versions": versions, "environment": {"SGLANG_USE_AITER": "1"}}
+        process["tracers"] = {"libroctracer64.so": "torch" if rank else "system"}
         attempt.put_rank(rank, record=record, processes=[process])
     image = ImageSettings(reference="vendor/sglang:rocm", id=f"docker.io/vendor/sglang@{DIGEST}")
     manifest = finish(attempt, **{ImageSettings.ENV: image.to_env()})
@@ -58,6 +59,7 @@ def test_a_run_says_what_ran(attempt: Any) -> None:
     assert software.versions["torch"] == ["2.13.0"]
     assert software.versions["driver"] == ["70253211"]
     assert "cuda" not in software.versions
+    assert software.tracers == {"libroctracer64.so": ["system", "torch"]}
     assert software.environment == {"SGLANG_USE_AITER": ["1"]}
 
 
@@ -188,7 +190,12 @@ def test_an_index_that_is_none_of_ours_gives_no_content(index: dict[str, Any]) -
 
 @pytest.mark.parametrize("hostile", [3, "x", [1], {"a": {"b": 1}}, {"a" * 999: "b" * 999}, {"\ud800": "\ud800"}])
 def test_hostile_records_do_no_harm(hostile: Any) -> None:
-    part = {"rank": 0, "record": {"engine": hostile}, "processes": [hostile, {"versions": hostile}], "traces": []}
+    part = {
+        "rank": 0,
+        "record": {"engine": hostile},
+        "processes": [hostile, {"versions": hostile, "tracers": hostile}],
+        "traces": [],
+    }
     describe_engine(EngineSettings(), None, [part])
     found = describe_software([part, {**part, "processes": hostile, "traces": [{"index": {"gpus": hostile}}]}])
     json.dumps(found.model_dump(mode="json"), ensure_ascii=False).encode()
