@@ -14,7 +14,7 @@ from shapetrace_contract.tag import Shape
 
 from shapetrace_traces.foreign.names import Layout, Name, read_name
 from shapetrace_traces.foreign.scan import File, Kind
-from shapetrace_traces.judge.evidence import counts, shape_of
+from shapetrace_traces.judge.evidence import Signature, counts, shape_of, signature_of
 
 _SPAN = re.compile(r"capture_([1-9][0-9]{0,8})_([A-Za-z_]{1,40})")
 """vLLM's own annotation of a capture, and that of engines patched by TraceLens."""
@@ -88,10 +88,9 @@ class Capture:
         return min(found, key=lambda rows: (-found[rows], rows)) if found else None
 
     @property
-    def signature(self) -> tuple[str | None, int | None]:
-        """What tells two captures of one size apart: the operators in their order, and the number of launches."""
-        value = self.index.get("sequenceSha256")
-        return (value if isinstance(value, str) else None), self.launches
+    def signature(self) -> Signature:
+        """What tells two captures of one size apart."""
+        return signature_of(self.index)
 
 
 def role_of(file: File) -> Role:

@@ -12,8 +12,9 @@ from shapetrace_traces.foreign.sizes import as_trace
 from shapetrace_traces.judge.evidence import Trace, shape_of, texts
 from shapetrace_traces.judge.fit import Fit
 from shapetrace_traces.judge.markers import MarkerTable
+from shapetrace_traces.judge.siblings import VariantFit
 from shapetrace_traces.judge.size import judge_sizes
-from shapetrace_traces.judge.variants import VariantFit, judge_variants
+from shapetrace_traces.judge.variants import judge_variants
 
 
 @dataclass(frozen=True)

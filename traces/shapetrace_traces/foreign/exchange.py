@@ -15,7 +15,8 @@ from shapetrace_contract.tag import Shape
 from shapetrace_traces.judge.evidence import Trace
 from shapetrace_traces.judge.fit import Fit
 from shapetrace_traces.judge.markers import MarkerTable
-from shapetrace_traces.judge.variants import VariantFit, judge_variants
+from shapetrace_traces.judge.siblings import VariantFit, held_values
+from shapetrace_traces.judge.variants import judge_variants
 
 Variants = tuple[tuple[str, str], ...]
 Found = Mapping[str, Mapping[str, VariantFit]]
@@ -60,8 +61,7 @@ def _users(settled: Sequence[Trace], variants: Found) -> dict[tuple[tuple[str, s
     """Runner and operators -> variants that have them, of the traces whose size is right."""
     users: dict[tuple[tuple[str, str], str | None], Counter[Variants]] = defaultdict(Counter)
     for trace in settled:
-        fits = variants[trace.key]
-        held = {axis: fits[axis].holds or value if axis in fits else value for axis, value in trace.variants}
+        held = held_values(trace.shape.variants, variants[trace.key])
         if trace.sequence is not None:
             users[_runner(trace), trace.sequence][tuple(sorted(held.items()))] += 1
     return users

@@ -18,8 +18,8 @@ from shapetrace_traces.foreign.turns import UNNAMED, Turn, name_turns
 from shapetrace_traces.judge.evidence import Trace
 from shapetrace_traces.judge.fit import Fit
 from shapetrace_traces.judge.identity import find_duplicates, find_mismatch
+from shapetrace_traces.judge.siblings import VariantFit, held_values, named
 from shapetrace_traces.judge.size import build_series
-from shapetrace_traces.judge.variants import VariantFit
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class _Judged:
         self.label = label
         self.word: str = size.word
         self.held: int | None = None if size.word == "unproven" else label.size
-        self.values = dict(label.variants)
+        self.values = held_values(label.variants, variants)
         self.support: dict[str, str] = {axis: fit.word for axis, fit in variants.items()}
         self.evidence = [f"size: {size.evidence}", *(f"{axis}: {fit.evidence}" for axis, fit in variants.items())]
         self.wrong: list[str] = []
@@ -114,10 +114,9 @@ class _Judged:
             self.wrong.append(f"holds size {size.holds or 'another'} ({size.evidence})")
             self.word = "proven" if self.held is not None else "contradicted"
         for axis, fit in variants.items():
-            if fit.word == "contradicted" and fit.holds is not None:
-                self.values[axis] = fit.holds
+            if fit.holds is not None:
                 self.support[axis] = "distinct"
-                self.wrong.append(f"holds {axis} {fit.holds} ({fit.evidence})")
+                self.wrong.append(f"holds {named(axis, fit.holds)} ({fit.evidence})")
 
     def move(self, moved: Moved) -> None:
         """Its size is wrong, so that its name is no witness of its variants."""

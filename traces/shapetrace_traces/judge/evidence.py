@@ -8,6 +8,9 @@ from typing import Any
 
 from shapetrace_contract.tag import Shape, TagError
 
+Signature = tuple[str | None, int | None]
+"""Hash of the operator names in time order, and how many kernels were launched: some are launched by no operator."""
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -50,8 +53,20 @@ class Trace:
     @property
     def sequence(self) -> str | None:
         """Hash of the operator names in time order."""
-        value = self.index.get("sequenceSha256")
-        return value if isinstance(value, str) and value else None
+        return self.signature[0]
+
+    @property
+    def signature(self) -> Signature:
+        """What tells two traces of one size apart."""
+        return signature_of(self.index)
+
+    @property
+    def windows(self) -> int | None:
+        """How many stream captures it has; None where that is not known or there is none."""
+        windows, left_out = self.index.get("windows"), self.index.get("leftOut")
+        if not isinstance(windows, list) or not windows or self.index.get("unpairedWindows"):
+            return None
+        return len(windows) + (counts(left_out).get("windows", 0))
 
     @property
     def products(self) -> Mapping[str, Mapping[int, int]]:
@@ -74,6 +89,11 @@ class Trace:
         return (self.rank, str(self.shape.runner), self.shape.unit, self.stage, self.epoch)
 
     @property
+    def runner(self) -> tuple[str, str, str]:
+        """What captures: runner, unit, stage. Its keys have the same axes on every rank."""
+        return (str(self.shape.runner), self.shape.unit, self.stage)
+
+    @property
     def variants(self) -> tuple[tuple[str, str], ...]:
         """The label's variants, sorted."""
         return tuple(sorted(self.shape.variants.items()))
@@ -89,6 +109,14 @@ def shape_of(tag: object) -> Shape | None:
         return Shape.from_tag(tag) if isinstance(tag, str) else None
     except TagError:
         return None
+
+
+def signature_of(index: Mapping[str, Any]) -> Signature:
+    """Operators and launches of a capture: of what lies in the stream captures of a trace that has some."""
+    sequence = index.get("sequenceSha256")
+    launches = index.get("launchesInWindows" if index.get("windows") else "launches")
+    is_known = isinstance(launches, int) and not isinstance(launches, bool)
+    return (sequence if isinstance(sequence, str) and sequence else None, launches if is_known else None)
 
 
 def counts(value: Any) -> dict[str, int]:

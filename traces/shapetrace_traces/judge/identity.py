@@ -7,13 +7,14 @@ later; a disagreement shows that something was. The engine's state is a witness 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from shapetrace_contract.tag import Shape
 
 from shapetrace_traces.judge.evidence import Trace, shape_of
+from shapetrace_traces.judge.siblings import ABSENT, named
 
 
 @dataclass
@@ -30,8 +31,8 @@ class Mismatch:
     """Those of :attr:`holds` that are no shape."""
 
 
-def find_mismatch(trace: Trace) -> Mismatch | None:
-    """None where nothing disagrees."""
+def find_mismatch(trace: Trace, axes: Collection[str] = ()) -> Mismatch | None:
+    """None where nothing disagrees. ``axes`` are those of the trace's runner: its label may leave some out."""
     found = Mismatch()
     metadata = trace.index.get("metadata")
     if isinstance(metadata, Mapping):
@@ -43,11 +44,11 @@ def find_mismatch(trace: Trace) -> Mismatch | None:
             _compare_shape(trace, others[0], "its span", found)
     state = trace.witness("engine")
     if isinstance(state, Mapping):
-        for axis, value in trace.shape.variants.items():
+        for axis in sorted({*trace.shape.variants, *axes}):
             seen = state.get(axis)
-            if isinstance(seen, str) and seen != value:
-                found.variants[axis] = f"the engine's state at the capture was {axis} {seen}"
-                found.holds.append(f"{axis} {seen} (the engine's state at the capture)")
+            if isinstance(seen, str) and seen != trace.shape.variants.get(axis, ABSENT):
+                found.variants[axis] = f"the engine's state at the capture was {named(axis, seen)}"
+                found.holds.append(f"{named(axis, seen)} (the engine's state at the capture)")
     return found if found.holds else None
 
 

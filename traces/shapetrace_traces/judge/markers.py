@@ -1,4 +1,4 @@
-"""Operators that mark a variant, one table for each engine: the only place that knows them.
+"""What marks a variant in a trace, one table for each engine: the only place that knows it.
 
 A marker speaks for the operators of *that engine's own model*. It proves a label, and where it is the marker of another
 value of the same axis it says what the trace really holds.
@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shapetrace_traces.judge.evidence import Trace
+
 
 @dataclass(frozen=True)
 class Marker:
     """A sign that a trace holds ``value`` of ``axis``.
 
-    It does if one of ``present`` is called (where any is named) and none of ``absent``.
+    It does if one of ``present`` is called (where any is named) and none of ``absent``; and, where ``windows`` is
+    given, if the trace has so many stream captures.
     """
 
     axis: str
@@ -22,14 +25,20 @@ class Marker:
     source: str
     present: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    windows: range | None = None
+    is_exclusive: bool = True
+    """False where traces of another value may bear the sign too: it speaks for its value until one does, and against
+    none."""
 
-    def holds(self, operators: Mapping[str, int], complete: bool) -> bool:
-        """Whether the trace with these ``operators`` (name -> calls) is so marked.
+    def holds(self, trace: Trace) -> bool:
+        """Whether the trace is so marked.
 
-        ``complete`` says whether the list of operators was not cut: only then is absence a sign. A trace without
-        operators is marked by nothing.
+        Only where its list of operators was not cut is absence a sign. A trace without operators is marked by nothing.
         """
-        if not operators or (self.absent and not complete):
+        operators = trace.operators
+        if not operators or (self.absent and not trace.has_all_operators):
+            return False
+        if self.windows is not None and (trace.windows is None or trace.windows not in self.windows):
             return False
         called = {name for name in (*self.present, *self.absent) if _own_calls(name, operators) > 0}
         return (not self.present or bool(called & set(self.present))) and not called & set(self.absent)
@@ -45,6 +54,9 @@ def _own_calls(name: str, operators: Mapping[str, int]) -> int:
 
 
 _TORCH = "shapetrace_engine: "
+_VLLM_MODE = "0.32.0, v1/worker/gpu/cudagraph_utils.py and compilation/cuda_graph.py: stream captures "
+MAX_WINDOWS = 1_000_000
+"""More stream captures than any trace has."""
 _SOFTMAX = ("aten::softmax", "aten::_softmax", "aten::_safe_softmax")
 
 MARKERS: dict[str, tuple[Marker, ...]] = {
@@ -55,6 +67,11 @@ MARKERS: dict[str, tuple[Marker, ...]] = {
         ),
         Marker("lora", "lora", _TORCH + "adapters are gathered per request", present=("aten::index_select",)),
         Marker("lora", "nolora", _TORCH + "without adapters nothing is gathered", absent=("aten::index_select",)),
+    ),
+    "vllm": (
+        Marker("mode", "PIECEWISE", _VLLM_MODE + "of several pieces each", windows=range(2, MAX_WINDOWS)),
+        # a model may have no place to cut at: one piece looks like a whole
+        Marker("mode", "FULL", _VLLM_MODE + "of the whole", windows=range(1, 2), is_exclusive=False),
     ),
 }
 """Engine -> markers. An engine, or a model of the user's, that is not here has none: its variants are told apart by
@@ -98,9 +115,9 @@ class MarkerTable:
         """The table of an engine; empty for one that has none."""
         return cls(MARKERS.get(engine, ()))
 
-    def find(self, axis: str, operators: Mapping[str, int], complete: bool) -> Marker | None:
-        """The one marker of ``axis`` that the operators show; None where none does, or more than one."""
-        found = [item for item in self.markers if item.axis == axis and item.holds(operators, complete)]
+    def find(self, axis: str, trace: Trace) -> Marker | None:
+        """The one marker of ``axis`` that the trace shows; None where it shows none, or more than one."""
+        found = [item for item in self.markers if item.axis == axis and item.holds(trace)]
         return found[0] if len(found) == 1 else None
 
     def knows(self, axis: str, value: str) -> bool:

@@ -15,8 +15,9 @@ from shapetrace_traces.judge.graph import lacking_graph
 from shapetrace_traces.judge.identity import find_duplicates, find_mismatch
 from shapetrace_traces.judge.markers import MarkerTable
 from shapetrace_traces.judge.ranks import RankVerdict, TraceVerdict, bounded, entries, judge_rank, number
+from shapetrace_traces.judge.siblings import VariantFit, axes_of, grouped, named
 from shapetrace_traces.judge.size import judge_sizes
-from shapetrace_traces.judge.variants import VariantFit, judge_variants
+from shapetrace_traces.judge.variants import judge_variants
 
 MAX_RUN_REASONS = 100
 UNKNOWN_CALLER = "a caller that was not noted"
@@ -105,10 +106,13 @@ def _judge_traces(traces: Sequence[Trace], table: MarkerTable) -> dict[str, Trac
     sizes = judge_sizes(clean)
     variants = judge_variants(readable, table)
     duplicates = find_duplicates(traces)
-    return {
-        trace.key: _verdict(trace, sizes.get(trace.key), variants.get(trace.key, {}), duplicates.get(trace.key, ()))
-        for trace in traces
-    }
+    judged = {}
+    for of_runner in grouped(traces, lambda trace: trace.runner):
+        axes = axes_of(of_runner)
+        for trace in of_runner:
+            fits, same = variants.get(trace.key, {}), duplicates.get(trace.key, ())
+            judged[trace.key] = _verdict(trace, axes, sizes.get(trace.key), fits, same)
+    return {trace.key: judged[trace.key] for trace in traces}
 
 
 def _dirt(trace: Trace) -> tuple[str, ...]:
@@ -125,17 +129,21 @@ def _dirt(trace: Trace) -> tuple[str, ...]:
 
 
 def _verdict(
-    trace: Trace, size: Fit | None, variants: Mapping[str, VariantFit], duplicates: tuple[str, ...]
+    trace: Trace,
+    axes: Sequence[str],
+    size: Fit | None,
+    variants: Mapping[str, VariantFit],
+    duplicates: tuple[str, ...],
 ) -> TraceVerdict:
-    words = {axis: variants[axis].word if axis in variants else "unproven" for axis in trace.shape.variants}
+    words = {**dict.fromkeys(trace.shape.variants, "unproven"), **{axis: fit.word for axis, fit in variants.items()}}
     evidence: dict[str, str] = {"size": size.evidence} if size is not None else {}
     evidence.update({axis: fit.evidence for axis, fit in variants.items()})
     holds = []
     if size is not None and size.holds is not None:
         holds.append(f"size {size.holds} ({size.evidence})")
-    holds += [f"{axis} {fit.holds} ({fit.evidence})" for axis, fit in variants.items() if fit.holds is not None]
+    holds += [f"{named(axis, fit.holds)} ({fit.evidence})" for axis, fit in variants.items() if fit.holds is not None]
     size_word = size.word if size is not None else "unproven"
-    mismatch = find_mismatch(trace)
+    mismatch = find_mismatch(trace, axes)
     if mismatch is not None:
         holds += mismatch.holds
         if mismatch.size is not None:
