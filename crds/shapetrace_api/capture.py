@@ -54,8 +54,9 @@ class Target(ApiModel):
     )
     variants: Annotated[list[Variant], Field(max_length=8), ListMap(("axis",))] = Field(
         default=[],
-        description="Further axes. They configure the engine torch; for others they assert and filter what the "
-        "engine plans.",
+        description="Further axes. They configure the engine torch. For others they declare what is expected: all that "
+        "the engine captures is recorded, and a declared shape that it does not capture is told, with its reason "
+        "(capture.strict refuses it).",
     )
 
     @property
@@ -115,8 +116,8 @@ class Capture(ApiModel):
     strict: bool = Field(
         default=False,
         description="Fail the run (NotProven) where graphs are off, where a size is not proven or a variant is "
-        "neither proven nor distinct, or where a trace was recorded on the CPU though a GPU was asked for. Everything "
-        "is stored and listed all the same.",
+        "neither proven nor distinct, where a declared shape is not captured, or where a trace holds no graph or was "
+        "recorded on the CPU though a GPU was asked for. Everything is stored and listed all the same.",
     )
 
     @property

@@ -23,7 +23,6 @@ from shapetrace_traces.manifest import (
     ManifestModel,
     ManifestRank,
     ManifestSoftware,
-    ManifestTrace,
     TraceContent,
 )
 
@@ -244,17 +243,6 @@ def describe_content(index: Mapping[str, Any]) -> TraceContent | None:
         return None
 
 
-def off_device(asked: str | None, traces: Sequence[ManifestTrace]) -> list[str]:
-    """A program that sees no device falls back to the CPU and ends well: its traces are no graphs, which is said."""
-    count = sum(trace.device == "cpu" for trace in traces)
-    if asked == "cpu" or not count:
-        return []
-    return [
-        f"{count} of {len(traces)} traces were recorded on the CPU and hold no graph, though the run asks for {asked}: "
-        "does torch.cuda.is_available() hold in the engine's container?"
-    ]
-
-
 def _window_times(windows: Any) -> list[tuple[Any, Any]]:
     found = windows if isinstance(windows, list) else []
     return [(item.get("beginMicroseconds"), item.get("endMicroseconds")) for item in found if isinstance(item, Mapping)]
@@ -282,5 +270,5 @@ def blind_ranks(ranks: Sequence[ManifestRank]) -> tuple[bool, str] | None:
     why = f" ({events.error})" if events.error else ""
     return False, (
         f"after the captures the profiler saw {events.seen} of {events.launched} kernels on rank {rank}{more}{why}: "
-        "later traces of such a process hold no kernels, those of the captures are not touched"
+        "later traces of such a process hold no kernels"
     )

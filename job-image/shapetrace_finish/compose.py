@@ -32,8 +32,8 @@ from shapetrace_finish.about import (
     describe_engine,
     describe_gpu_events,
     describe_software,
-    off_device,
 )
+from shapetrace_finish.asides import find_asides
 
 Part = Mapping[str, Any]
 
@@ -68,6 +68,8 @@ def compose_manifest(
     traces.sort(key=lambda trace: (trace.rank, trace.key))
     ranks = [_rank(item, by_rank.get(item.rank)) for item in verdicts.ranks]
     known = bool(ranks) and all(item.expected is not None for item in ranks)
+    not_planned = [NotPlanned.model_validate(item) for item in verdicts.not_planned]
+    asides = find_asides(verdicts.verdict, engine.device, traces, not_planned)
     return Manifest(
         run=ManifestRun(namespace=run.namespace, name=run.name, uid=run.uid, attempt=run.attempt),
         verdict=verdicts.verdict,
@@ -83,23 +85,23 @@ def compose_manifest(
         ranks=ranks,
         traces=traces,
         lost=[_lost(entry, rank) for rank, part in sorted(by_rank.items()) for entry in part.get("lost") or ()],
-        failure=find_failure(parts, verdicts, strict=strict, aside=off_device(engine.device, traces)),
+        failure=find_failure(parts, verdicts, strict=strict, asides=asides),
         untagged=[Untagged.model_validate(item) for item in verdicts.untagged],
-        reasons=[*verdicts.reasons, *off_device(engine.device, traces)],
-        not_planned=[NotPlanned.model_validate(item) for item in verdicts.not_planned],
+        reasons=[*verdicts.reasons, *asides],
+        not_planned=not_planned,
     )
 
 
 def find_failure(
-    parts: Iterable[Part], verdicts: Verdicts, *, strict: bool, aside: Sequence[str] = ()
+    parts: Iterable[Part], verdicts: Verdicts, *, strict: bool, asides: Sequence[str] = ()
 ) -> Failure | None:
     """The first cause of a bad end: what the launcher noted, an unsatisfied ``strict``, or the verdict's own reasons.
 
     A launcher that was merely stopped follows another pod's fault, so a fault proper is preferred. Where the verdict
-    alone would be a success, ``NotProven`` decides and is named; ``aside`` says why traces prove nothing of a device.
+    alone would be a success, ``NotProven`` decides and is named; ``asides`` say what it lacks of what was asked for.
     """
     if strict and verdicts.verdict in (Verdict.COMPLETE, Verdict.EAGER):
-        text = _not_proven(verdicts) or next((f"strict is set, and {words}" for words in aside), None)
+        text = _not_proven(verdicts) or next((f"strict is set, and {words}" for words in asides), None)
         if text is not None:
             return Failure(reason=Reason.NOT_PROVEN.value, message=shorten(text))
     stops = [stopped for part in parts if isinstance(stopped := part.get("stopped"), Mapping)]

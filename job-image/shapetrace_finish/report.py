@@ -11,7 +11,8 @@ from shapetrace_contract.reasons import Verdict
 from shapetrace_traces.judge.verdicts import uncovered
 from shapetrace_traces.manifest import Manifest, ManifestRank
 
-from shapetrace_finish.about import blind_ranks, off_device
+from shapetrace_finish.about import blind_ranks
+from shapetrace_finish.asides import find_asides
 
 MAX_EAGER_CHARACTERS = 200
 """Of the first rank's reason; each rank's own is in the manifest."""
@@ -54,7 +55,7 @@ def _text(manifest: Manifest, uri: str, sha256: str, failure: dict[str, Any] | N
     eager = next((item.eager for item in manifest.ranks if item.eager), None)
     if manifest.verdict is Verdict.EAGER and eager is not None:
         value["eager"] = shorten(eager, MAX_EAGER_CHARACTERS)
-    notes = off_device(manifest.engine.device, manifest.traces)
+    notes = find_asides(manifest.verdict, manifest.engine.device, manifest.traces, manifest.not_planned)
     if manifest.untagged:
         notes.append(uncovered([item.caller for item in manifest.untagged]))
     if notes:

@@ -14,6 +14,7 @@ from shapetrace_contract import keys
 from shapetrace_contract.message import MAX_TERMINATION_BYTES, Termination
 from shapetrace_contract.reasons import Reason, Verdict
 from shapetrace_contract.settings import CaptureSettings, EngineSettings, RunId
+from shapetrace_contract.tag import Shape
 from shapetrace_finish import gather
 from shapetrace_finish.__main__ import main
 from shapetrace_finish.patience import Patience
@@ -379,6 +380,28 @@ def test_traces_of_a_cpu_where_a_gpu_was_asked_for_are_not_what_strict_asks_for(
     assert finish(attempt) == 0
     assert attempt.message["failure"]["reason"] == "NotProven"
     assert "24 of 24 traces were recorded on the CPU" in attempt.message["failure"]["message"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_declared_shape_that_the_engine_does_not_capture_is_told_and_refused_by_strict(
+    attempt: Any, strict: bool
+) -> None:
+    attempt.capture = CaptureSettings(strict=strict)
+    both_ranks(attempt)
+    part = json.loads(attempt.store.get(keys.part_key(0)))
+    unmet = {**part["traces"][0]["shape"], "size": 4096}
+    part["plan"][0]["notPlanned"] = [{"shape": unmet, "reason": "above the largest size"}]
+    (attempt.folder / keys.part_key(0)).unlink()
+    attempt.store.put(keys.part_key(0), json.dumps(part).encode())
+    assert finish(attempt) == 0
+    assert attempt.message["verdict"] == "Complete"
+    said = f"1 declared shape is not captured by the engine, first {Shape.from_json(unmet).tag}: above the largest size"
+    assert attempt.message["note"] == said
+    assert attempt.manifest.reasons == [said]
+    failure = attempt.manifest.failure
+    assert (failure and (failure.reason, failure.message)) == (
+        ("NotProven", f"strict is set, and {said}") if strict else None
+    )
 
 
 def test_only_an_eager_run_has_a_reason_for_it(attempt: Any) -> None:
