@@ -1,1 +1,2 @@
-"""One file per engine: everything that only that engine has. Imported when the engine asks for its plugin."""
+"""One folder per engine: everything that only that engine has (what marks its variants: `judge/markers.py`). Imported when
+the engine asks for its plugin."""
