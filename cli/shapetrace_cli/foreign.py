@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from shapetrace_contract import keys
+from shapetrace_contract import VERSION, keys
 from shapetrace_contract.message import counted
 from shapetrace_traces.foreign import File, Report, list_files, make_report, read_file
 from shapetrace_traces.foreign.lacking import ROLE_TEXTS
@@ -250,4 +250,4 @@ def copies_json(plan: Plan, written: Sequence[Written]) -> dict[str, Any]:
         }
         for item in written
     ]
-    return {"v": 1, "copies": copies, "refused": dict(plan.refused)}
+    return {"v": VERSION, "copies": copies, "refused": dict(plan.refused)}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shapetrace_contract import keys
+from shapetrace_contract import VERSION, keys
 from shapetrace_contract.tag import Shape, TagError
 from shapetrace_traces.reader.errors import json_fault
 
@@ -110,8 +110,8 @@ def read_listing(body: bytes) -> Listing:
 
 
 def _listing(value: dict[str, Any]) -> Listing:
-    if value.get("v") != 1:
-        raise ValueError(f"it is of version {plain(value.get('v'), 20)!r}, this shapetrace reads version 1")
+    if value.get("v") != VERSION:
+        raise ValueError(f"it is of version {plain(value.get('v'), 20)!r}, this shapetrace reads version {VERSION}")
     traces = tuple(_trace(entry) for entry in _list(value, "traces"))
     seen: set[str] = set()
     for trace in traces:

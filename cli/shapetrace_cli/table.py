@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from shapetrace_contract import VERSION
 from shapetrace_contract.message import counted
 
 from shapetrace_cli.listing import Listing, Trace
@@ -153,6 +154,7 @@ def notes(listing: Listing, limit: int = 10) -> list[str]:
 def as_json(listing: Listing) -> dict[str, object]:
     """The table for programs."""
     return {
+        "v": VERSION,
         "run": dict(listing.run),
         "verdict": listing.verdict,
         "expected": listing.expected,

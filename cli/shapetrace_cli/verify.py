@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from shapetrace_contract import VERSION
 from shapetrace_contract.message import counted
 from shapetrace_traces.manifest import Manifest, ManifestTrace, manifest_fault
 from shapetrace_traces.store import StoreError, StoreUnreachable
@@ -43,7 +44,7 @@ class Verified:
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         return {
-            "v": 1,
+            "v": VERSION,
             "ok": self.is_right,
             "run": self.name,
             "verdict": self.verdict,

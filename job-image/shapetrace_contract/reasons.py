@@ -104,6 +104,10 @@ class Verdict(str, Enum):
         return self.value
 
 
+GOOD_VERDICTS = (Verdict.COMPLETE, Verdict.EAGER)
+"""With these a run succeeds. A tuple, because ``in`` then takes a verdict's text too."""
+
+
 class RankState(str, Enum):
     """``status.ranks[].state``."""
 

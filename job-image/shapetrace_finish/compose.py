@@ -8,7 +8,7 @@ from typing import Any
 
 from shapetrace_contract import VERSION, keys
 from shapetrace_contract.message import shorten
-from shapetrace_contract.reasons import Reason, Verdict
+from shapetrace_contract.reasons import GOOD_VERDICTS, Reason, Verdict
 from shapetrace_contract.settings import CaptureSettings, EngineSettings, ImageSettings, RunId
 from shapetrace_contract.tag import upstream_alias
 from shapetrace_traces.judge import RankVerdict, TraceVerdict, Verdicts
@@ -100,7 +100,7 @@ def find_failure(
     A launcher that was merely stopped follows another pod's fault, so a fault proper is preferred. Where the verdict
     alone would be a success, ``NotProven`` decides and is named; ``asides`` say what it lacks of what was asked for.
     """
-    if strict and verdicts.verdict in (Verdict.COMPLETE, Verdict.EAGER):
+    if strict and verdicts.verdict in GOOD_VERDICTS:
         text = _not_proven(verdicts) or next((f"strict is set, and {words}" for words in asides), None)
         if text is not None:
             return Failure(reason=Reason.NOT_PROVEN.value, message=shorten(text))
@@ -122,7 +122,7 @@ def find_failure(
 
 def _of_the_verdict(verdicts: Verdicts) -> Failure | None:
     """Nothing went wrong that anybody noticed, and yet the evidence is against the run: its first reason says how."""
-    if verdicts.verdict in (Verdict.COMPLETE, Verdict.EAGER) or not verdicts.reasons:
+    if verdicts.verdict in GOOD_VERDICTS or not verdicts.reasons:
         return None
     more = len(verdicts.reasons) - 1
     first = shorten(verdicts.reasons[0], 400)

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from shapetrace_contract import keys, names
 from shapetrace_contract.message import counted
+from shapetrace_contract.reasons import GOOD_VERDICTS
 from shapetrace_contract.tag import Shape, TagError
 
 from shapetrace_traces.index import index_stream
@@ -176,7 +177,7 @@ def count_faults(stored: Mapping[str, Any]) -> list[str]:
 
 
 def _counter_faults(who: str, counters: Mapping[str, Any], listed: int, verdict: Any) -> Iterator[str]:
-    may_lack = verdict not in ("Complete", "Eager")
+    may_lack = verdict not in GOOD_VERDICTS
     for name in ("captured", "uploaded"):
         count = counters.get(name)
         if isinstance(count, int) and (count < listed or (count > listed and not may_lack)):

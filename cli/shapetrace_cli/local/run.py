@@ -20,7 +20,7 @@ from typing import IO, Self
 from shapetrace_contract import keys, names, progress, spool
 from shapetrace_contract.message import Termination
 from shapetrace_contract.progress import RankProgress
-from shapetrace_contract.reasons import RankState, Verdict
+from shapetrace_contract.reasons import GOOD_VERDICTS, RankState
 from shapetrace_contract.settings import RunId
 from shapetrace_launcher.run import free_port
 from shapetrace_operator.build.defaults import Defaults
@@ -46,7 +46,6 @@ _END_MARGIN_SECONDS = 15.0
 """For a process to end that was told to."""
 _COLLECTOR_STARTS = 5
 """A collector that dies is started again, as the kubelet does; this often."""
-GOOD_VERDICTS = frozenset({Verdict.COMPLETE.value, Verdict.EAGER.value})
 
 
 @dataclass(frozen=True)

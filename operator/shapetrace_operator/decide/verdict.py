@@ -8,14 +8,13 @@ from typing import Any
 from pydantic import ValidationError
 from shapetrace_api.status import ConditionStatus, ConditionType, Failure, Manifest, RankStatus
 from shapetrace_contract.message import shorten
-from shapetrace_contract.reasons import RankState, Reason, Verdict
+from shapetrace_contract.reasons import GOOD_VERDICTS, RankState, Reason, Verdict
 
 from shapetrace_operator import conditions
 from shapetrace_operator.decide import ranks, steps
 from shapetrace_operator.decide.finish import Result
 from shapetrace_operator.decide.model import Attempt
 
-GOOD = (Verdict.COMPLETE, Verdict.EAGER)
 _CONSEQUENCES = (Reason.POD_LOST.value, Reason.STOPPED.value)
 """What the operator sees where the true cause died with the pod; the manifest may know better."""
 _JUDGEMENTS = tuple(verdict.value for verdict in Verdict)
@@ -31,7 +30,7 @@ def apply(attempt: Attempt, result: Result | None) -> bool:
         _ranks(attempt, result)
         _cause(attempt, result)
         _gpu_events(attempt, result)
-        good = result.verdict in GOOD and not _not_proven(attempt, result)
+        good = result.verdict in GOOD_VERDICTS and not _not_proven(attempt, result)
         if good:
             status.failure = None
         _counted(attempt, good)
@@ -99,7 +98,7 @@ def _ranks(attempt: Attempt, result: Result) -> None:
             new = RankStatus.model_validate({**entry.to_dict(), **judged})
         except ValidationError:
             continue
-        if new.verdict in GOOD:
+        if new.verdict in GOOD_VERDICTS:
             new.state = RankState.DONE
         new.updated_time = attempt.now if new.to_dict() != entry.to_dict() else entry.updated_time
         known[rank] = new

@@ -68,6 +68,10 @@ def test_places_that_no_hook_covers_are_named_with_their_ranks(listing: Listing)
     ]
 
 
+def test_what_programs_read_says_its_version_as_that_of_the_other_commands_does(listing: Listing) -> None:
+    assert table.as_json(listing)["v"] == 1
+
+
 def test_on_a_terminal_the_same_cells_are_there(listing: Listing) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from shapetrace_contract import VERSION
 from shapetrace_contract.message import counted
-from shapetrace_contract.reasons import Verdict
+from shapetrace_contract.reasons import GOOD_VERDICTS, Verdict
 
 from shapetrace_traces.foreign.captures import Role, captures_of, readable, role_of
 from shapetrace_traces.foreign.findings import Finding, judge_captures, tell_apart
@@ -203,7 +203,7 @@ def _of_manifest(files: Sequence[File], manifest: Manifest | None) -> list[str]:
         return []
     there = {file.path for file in files}
     found = [f"{trace.key} is in manifest.json and not there" for trace in manifest.traces if trace.key not in there]
-    if manifest.verdict not in (Verdict.COMPLETE, Verdict.EAGER):
+    if manifest.verdict not in GOOD_VERDICTS:
         first = f": {manifest.reasons[0]}" if manifest.reasons else ""
         found.append(f"its manifest says {manifest.verdict.value}{first}")
     return found
