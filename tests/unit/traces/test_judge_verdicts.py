@@ -356,3 +356,20 @@ def test_reasons_are_bounded() -> None:
 @pytest.mark.parametrize("odd", [{}, {"rank": "0"}, {"rank": 0, "traces": [1, None, {}], "plan": [1], "lost": "no"}])
 def test_a_damaged_part_is_partial_and_raises_nothing(odd: dict[str, Any]) -> None:
     assert judge([odd], ranks=[0]).verdict is Verdict.PARTIAL
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_size_of_which_nobody_knows_what_it_counts_is_not_proven_and_may_be_wrong(swap: bool) -> None:
+    """The runner is one that no adapter describes: rows that fit are those of some unit."""
+    rows = {2: 8, 8: 2} if swap else {}
+    entries = [entry(size, rows=rows.get(size, size)) for size in SIZES]
+    for item in entries:
+        tag = item["tag"].replace("__bs_", "__unknown_")
+        metadata = {**item["index"]["metadata"], "tag": tag}
+        item |= {"tag": tag, "key": item["key"].replace(item["tag"], tag)}
+        item["index"] |= {"metadata": metadata, "spans": [tag]}
+    found = judge([part(traces=entries)]).traces.values()
+    assert {item.trace.size for item in found if item.size == "contradicted"} == set(rows)
+    right = [item for item in found if item.trace.size not in rows]
+    assert {item.size for item in right} == {"consistent"}
+    assert all("what a size of this runner counts is not known" in item.evidence[0] for item in right)

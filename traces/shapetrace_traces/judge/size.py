@@ -14,6 +14,8 @@ from shapetrace_traces.judge.rivals import find_rival
 from shapetrace_traces.judge.shortfall import find_shortfall
 from shapetrace_traces.judge.stray import Products, find_stray
 
+UNKNOWN_UNIT = "unknown"
+"""Of a runner that no adapter describes."""
 FORWARD = "the forward call"
 """Name of the witness ``rows``: the rows at the model's wrapped forward call."""
 
@@ -38,6 +40,10 @@ def judge_sizes(traces: Sequence[Trace]) -> dict[str, Fit]:
             if all(found[trace.key].word == "consistent" for trace in family):
                 found.update(_fit_but_one(family) or _fit_but_short(family))
             found.update(_not_shown(family, found))
+    for trace in traces:
+        if trace.shape.unit == UNKNOWN_UNIT and found[trace.key].word == "proven":
+            text = f"{found[trace.key].evidence}, but what a size of this runner counts is not known"
+            found[trace.key] = Fit("consistent", text)
     return found
 
 
