@@ -233,6 +233,7 @@ def describe_content(index: Mapping[str, Any]) -> TraceContent | None:
             nodes_in_windows=index.get("nodesInWindows"),
             gpu_in_windows=index.get("gpuInWindows"),
             sequence_sha256=index.get("sequenceSha256"),
+            kernel_sequence_sha256=index.get("kernelSequenceSha256"),
             stacks_share=index.get("stacksShare"),
             flags=index.get("flags") or [],
             world_size=place.get("worldSize") if isinstance(place, Mapping) else None,

@@ -27,8 +27,10 @@ CALL = f'{{{X}"cpu_op", "name": "aten::mm", "ts": 1.5, "dur": 2, "args": {{"Inpu
 KERNEL = f'{{{X}"kernel", "name": "k", "ts": 3, "dur": 1, "args": {{"correlation": 7}}}}'
 SPAN = f'{{{X}"user_annotation", "name": "s", "ts": 1, "dur": 5}}'
 WINDOW = ", ".join(
-    f'{{{X}"cuda_runtime", "name": "{name}", "ts": {ts}, "args": {{"correlation": 7}}}}'
-    for ts, name in enumerate(["hipStreamBeginCapture", "hipLaunchKernel", "hipStreamEndCapture", "hipGraphLaunch"])
+    f'{{{X}"cuda_runtime", "name": "{name}", "ts": {ts}, "args": {{"correlation": 7, "kernel": "k"}}}}'
+    for ts, name in enumerate(
+        ["hipStreamBeginCapture", "hipLaunchKernel", "hipModuleLaunchKernel", "hipStreamEndCapture", "hipGraphLaunch"]
+    )
 )
 RUN = '{"namespace": "n", "name": "r", "uid": "u", "attempt": 1}'
 SEEDS = {

@@ -37,10 +37,14 @@ def kernels(trace: Trace) -> list[Event]:
 def calls(trace: Trace, word: str) -> list[Event]:
     """Calls of the runtime or the driver whose name holds ``word``; one that both report counts once."""
     found: dict[Any, Event] = {}
-    for event in of_category(trace, "cuda_runtime", "cuda_driver"):
-        if word in event["name"]:
-            found.setdefault(argument(event, "correlation") or ("no correlation", len(found)), event)
+    for event in reported(trace, word):
+        found.setdefault(argument(event, "correlation") or ("no correlation", len(found)), event)
     return list(found.values())
+
+
+def reported(trace: Trace, word: str) -> list[Event]:
+    """The same, and what both report twice."""
+    return [event for event in of_category(trace, "cuda_runtime", "cuda_driver") if word in event["name"]]
 
 
 def window(trace: Trace, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,6 +70,7 @@ def window(trace: Trace, record: Mapping[str, Any]) -> dict[str, Any]:
         "launches": len(inside),
         "launchesBeforeCapture": len(before),
         "launchesOutside": len(launches) - len(inside),
+        "reportedTwice": len(reported(trace, LAUNCH)) - len(launches),
         "kernels": len(kernels(trace)),
         "rows": sorted({item[0][0] for item in dims if item and item[0]}),
         "products": len(products),

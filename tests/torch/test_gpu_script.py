@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from shapetrace_traces.index import index_trace
 
 GPU_FOLDER = Path(__file__).resolve().parents[1] / "gpu"
 NO_GPU_EXIT = 77
@@ -153,6 +154,13 @@ def test_a_good_window_answers_every_question_with_yes(facts: ModuleType) -> Non
     assert (found["begins"], found["ends"], found["launches"], found["kernels"]) == (1, 1, 2, 0)
     assert (found["rows"], found["products"], found["launchesBeforeCapture"]) == ([8], 1, 0)
     assert not any(facts.wrong_windows([found]).values())
+
+
+def test_the_index_counts_a_windows_launches_as_the_check_does(facts: ModuleType) -> None:
+    found, index = facts.window(capture_trace(), RECORD), index_trace(json.dumps(capture_trace()).encode())
+    assert (found["launches"], found["launches"] + found["launchesOutside"]) == (2, 2)
+    assert (index["launchesInWindows"], index["launches"]) == (2, 2)
+    assert found["reportedTwice"] == 1, "or nothing was asked"
 
 
 def test_each_fault_of_a_window_is_named(facts: ModuleType) -> None:

@@ -100,6 +100,7 @@ def _empty(error: str | None) -> dict[str, Any]:
         "launchesInWindows": None,
         "nodesInWindows": None,
         "nodesElsewhere": None,
+        "kernelSequenceSha256": None,
         "gpuInWindows": None,
         "gpuOutsideWindows": None,
         "unpairedWindows": None,
@@ -153,15 +154,19 @@ def _add_calls(index: dict[str, Any], left: dict[str, int], called: Called) -> N
 
 def _add_graphs(index: dict[str, Any], left: dict[str, int], fold: Fold, by_window: bool) -> None:
     graphs = fold.graphs
-    index["launches"], index["graphLaunches"] = graphs.launches, graphs.graph_launches
+    index["launches"], index["graphLaunches"] = graphs.calls, graphs.graph_launches
     if graphs.too_many and graphs.has_marks:
         left["windows"] = graphs.too_many
         return
     captures = graphs.captures()
     windows = captures.windows
+    if not graphs.too_many:
+        index["launches"] = captures.launches
     index["launchesInWindows"] = sum(window.launches for window in windows)
     index["nodesInWindows"] = index["launchesInWindows"] + sum(window.copies for window in windows)
     index["nodesElsewhere"] = captures.elsewhere
+    index["kernelSequenceSha256"] = captures.kernels_sha256
+    left["kernelSequenceSha256"] = graphs.names.too_many
     index["gpuInWindows"] = captures.activities
     index["gpuOutsideWindows"] = graphs.activities - captures.activities
     index["unpairedWindows"] = captures.unpaired

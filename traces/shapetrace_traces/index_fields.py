@@ -72,17 +72,20 @@ FIELDS: dict[str, Field] = {
     "launches": Field(
         "calls",
         f"{_RUNTIME}: names with `Launch` and `Kernel`",
-        "kernel launches of the whole trace, captured or run",
+        "kernel launches of the whole trace, captured or run; one that runtime and driver both report, under one "
+        "`args.correlation`, counts once (twice where `leftOut` has `windows` or `replayedNodes`)",
         "None with `error`",
     ),
     "windows": Field("list", f"`ts` {_WINDOW}", "stream captures in order of their begin, the first 64", _MANY),
     "windows[].beginMicroseconds": Field("µs after the base time", "`ts` of the begin", "", "never"),
     "windows[].endMicroseconds": Field("µs after the base time", "`ts` of the end", "", "never"),
-    "windows[].launches": Field("calls", _RUNTIME, "kernel launches of the window's thread that start in it", "never"),
+    "windows[].launches": Field(
+        "calls", _RUNTIME, "kernel launches of the window's thread that start in it, one for each correlation", "never"
+    ),
     "windows[].nodes": Field(
         "calls",
         f"{_RUNTIME}: launches, and names with `Memcpy` or `Memset`",
-        "what a replay of the graph is expected to run on the GPU",
+        "what a replay of the graph is expected to run on the GPU; again one for each correlation",
         "never",
     ),
     "launchesInWindows": Field("calls", "", "sum over all windows, also those beyond 64", _MANY),
@@ -92,6 +95,14 @@ FIELDS: dict[str, Field] = {
         _RUNTIME,
         "nodes of other threads while a window is open: the trace does not say whether they were captured",
         _MANY,
+    ),
+    "kernelSequenceSha256": Field(
+        "hexadecimal",
+        f"{_RUNTIME}: `args.kernel`, which AMD's tracer writes",
+        "SHA-256 of the names of the kernels launched in the windows, window by window in order of time, joined by "
+        "newlines: the names of the `kernel` events of whole replays of these graphs, each on one stream, give the same",
+        "None without launches in windows, or where one has no name (CUDA); beyond 4,000,000 characters of distinct "
+        "names None, with `leftOut.kernelSequenceSha256`; else as `windows`",
     ),
     "gpuInWindows": Field(
         "activities",

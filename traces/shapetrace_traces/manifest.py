@@ -120,6 +120,8 @@ class TraceContent(_Model):
     nodes_in_windows: int | None = None
     gpu_in_windows: int | None = None
     sequence_sha256: str | None = None
+    kernel_sequence_sha256: str | None = None
+    """Of the kernels that were launched in the windows; None where the tracer does not name them (CUDA)."""
     stacks_share: float | None = None
     flags: list[str] = Field(default_factory=list)
     world_size: int | None = None

@@ -175,6 +175,13 @@ def test_where_the_windows_are_and_which_steps_they_were_travels_in_the_manifest
     assert (content.window_microseconds, content.profiler_steps) == ([(1.5, 2.5)], [134])
 
 
+def test_the_sequence_of_the_kernels_travels_in_the_manifest() -> None:
+    content = describe_content({"windows": [], "kernelSequenceSha256": "ab" * 32})
+    assert content is not None
+    assert content.kernel_sequence_sha256 == "ab" * 32
+    assert json.loads(content.model_dump_json(by_alias=True))["kernelSequenceSha256"] == "ab" * 32
+
+
 def test_the_order_of_the_captures_of_a_rank_is_in_the_manifest(attempt: Any) -> None:
     attempt.put_rank(0)
     attempt.put_rank(1)

@@ -81,7 +81,13 @@ def thread(event: dict[str, Any]) -> tuple[Any, Any]:
 def correlation(event: dict[str, Any]) -> int | None:
     args = event.get("args")
     value = args.get("correlation") if isinstance(args, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**62 else None
+
+
+def kernel(event: dict[str, Any]) -> str | None:
+    args = event.get("args")
+    value = args.get("kernel") if isinstance(args, dict) else None
+    return value if isinstance(value, str) and value else None
 
 
 def index(text: bytes) -> dict[str, Any]:
@@ -105,7 +111,7 @@ def index(text: bytes) -> dict[str, Any]:
         if category in RUNTIME:
             kind = kind_of(name_of(event))
             if kind:
-                runtime.append((kind, time_of(event, "ts"), thread(event), correlation(event)))
+                runtime.append((kind, time_of(event, "ts"), thread(event), correlation(event), kernel(event)))
         if category in GPU:
             gpu.append((category, time_of(event, "dur", 0), correlation(event)))
     calls.sort(key=lambda item: item[:3])
@@ -162,13 +168,13 @@ def kind_of(name: str) -> str | None:
 def graphs(runtime: list[Any], gpu: list[Any]) -> dict[str, Any]:
     windows, unpaired, opened = [], 0, {}
     marks = [item for item in runtime if item[0] in ("begin", "end")]
-    for kind, start, where, _ in sorted(marks, key=lambda item: item[1]):
+    for kind, start, where, *_ in sorted(marks, key=lambda item: item[1]):
         if kind == "begin":
             opened.setdefault(where, []).append(start)
         elif not opened.get(where):
             unpaired += 1
         else:
-            windows.append([opened[where].pop(), start, where, 0, 0, len(windows)])
+            windows.append([opened[where].pop(), start, where, [], 0, len(windows)])
     unpaired += sum(len(begins) for begins in opened.values())
     # without those that another one, which ended later, holds
     windows = [
@@ -179,28 +185,38 @@ def graphs(runtime: list[Any], gpu: list[Any]) -> dict[str, Any]:
             for other in windows
         )
     ]
-    elsewhere, inside = 0, set()
-    for kind, start, where, number in runtime:
-        if kind not in ("launch", "copy"):
-            continue
+    launches, elsewhere, inside, seen = 0, 0, set(), set()
+    nodes = [item for kind in ("launch", "copy") for item in runtime if item[0] == kind]
+    for kind, start, where, number, name in sorted(nodes, key=lambda item: (item[0] == "copy", item[1])):
         own = [window for window in windows if window[2] == where and window[0] <= start <= window[1]]
-        if own:
-            latest = max(own, key=lambda window: window[:2])
-            latest[3 if kind == "launch" else 4] += 1
+        latest = max(own, key=lambda window: window[:2]) if own else None
+        place = where if latest is None else latest[5]
+        if number is not None and (place, number) in seen:
+            continue
+        seen.add((place, number))
+        launches += kind == "launch"
+        if latest is not None:
+            if kind == "launch":
+                latest[3].append(name)
+            else:
+                latest[4] += 1
             inside.add(number)
         elif any(window[0] <= start <= window[1] for window in windows):
             elsewhere += 1
     inside.discard(None)
-    replays = [number for kind, _, _, number in runtime if kind == "graph" and number is not None]
+    kernels = [name for window in sorted(windows, key=lambda window: window[:2]) for name in window[3]]
+    named = "\n".join(kernels).encode("utf-8", "replace") if kernels and None not in kernels else None
+    replays = [number for kind, _, _, number, _ in runtime if kind == "graph" and number is not None]
     ran = Counter(number for _, _, number in gpu)
     microseconds: dict[str, float] = {}
     for category, duration, _ in gpu:
         microseconds[category] = microseconds.get(category, 0.0) + duration
     return {
-        "launches": sum(kind == "launch" for kind, *_ in runtime),
-        "windows": sorted((begin, end, launches, launches + copies) for begin, end, _, launches, copies, _ in windows),
-        "launchesInWindows": sum(window[3] for window in windows),
-        "nodesInWindows": sum(window[3] + window[4] for window in windows),
+        "launches": launches,
+        "windows": sorted((begin, end, len(names), len(names) + copies) for begin, end, _, names, copies, _ in windows),
+        "launchesInWindows": sum(len(window[3]) for window in windows),
+        "nodesInWindows": sum(len(window[3]) + window[4] for window in windows),
+        "kernelSequenceSha256": None if named is None else hashlib.sha256(named).hexdigest(),
         "nodesElsewhere": elsewhere,
         "gpuInWindows": sum(number in inside for _, _, number in gpu),
         "gpuOutsideWindows": sum(number not in inside for _, _, number in gpu),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from shapetrace_traces import index as index_module
 from shapetrace_traces import index_fields
-from shapetrace_traces.fold import calls, graphs, spans
+from shapetrace_traces.fold import calls, graphs, kernels, spans
 from shapetrace_traces.index import index_stream, index_trace
 from shapetrace_traces.reader import text as text_module
 
@@ -227,6 +228,82 @@ def test_launches_belong_to_the_window_of_their_thread() -> None:
         1,
     )
     assert (index["gpuInWindows"], index["gpuOutsideWindows"], index["unpairedWindows"]) == (1, 1, 1)
+
+
+def test_a_call_that_runtime_and_driver_both_report_counts_once_in_a_window() -> None:
+    def twice(name: str, ts: float, correlation: int, tid: int = 1) -> list[dict[str, Any]]:
+        inner = event("cuda_driver", name.replace("cuda", "cu"), ts + 0.1, tid, correlation=correlation)
+        return [run(name, ts, correlation, tid), inner]
+
+    events = [
+        *twice("cudaLaunchKernel", 1, 5),
+        run("cudaStreamBeginCapture_v10000", 2),
+        *twice("cudaLaunchKernelExC_v11060", 3, 7),
+        *twice("cudaMemcpyAsync", 4, 8),
+        run("cudaMemsetAsync", 4.5, 7),  # what one call did, however it is named
+        *twice("cudaLaunchKernel", 5, 9, tid=2),
+        *(run("cudaLaunchKernel", 5.5) for _ in range(2)),  # of these nobody says that they are one
+        run("cudaStreamEndCapture_v10000", 6),
+        run("cudaStreamBeginCapture_v10000", 12),
+        *twice("cudaLaunchKernel", 13, 7),  # another window, counted anew
+        run("cudaStreamEndCapture_v10000", 16),
+    ]
+    index = index_trace(chrome(events[::-1]))
+    assert [(item["launches"], item["nodes"]) for item in index["windows"]] == [(3, 4), (1, 1)]
+    assert (index["launches"], index["launchesInWindows"], index["nodesInWindows"]) == (6, 4, 5)
+    assert index["nodesElsewhere"] == 1
+
+
+def named(name: Any, ts: float, tid: int = 1) -> dict[str, Any]:
+    return event("cuda_runtime", "hipLaunchKernel", ts, tid, correlation=int(10 * ts), kernel=name)
+
+
+def sequence(*kernels: str) -> str:
+    return hashlib.sha256("\n".join(kernels).encode("utf-8", "replace")).hexdigest()
+
+
+def test_the_names_of_the_kernels_in_the_windows_are_one_sequence() -> None:
+    long = "void kernel<" + "float, " * 500 + ">"
+    events = [
+        named("before", 1),
+        run("hipStreamBeginCapture", 2),
+        named("b\ud800", 3),
+        named("elsewhere", 3.5, tid=2),
+        run("hipMemcpyAsync", 3.6, 36),
+        named(long, 4),
+        event("cuda_driver", "hipModuleLaunchKernel", 4.1, correlation=40),  # the same call, without a name
+        named("b\ud800", 5),
+        run("hipStreamEndCapture", 6),
+        run("hipStreamBeginCapture", 12),
+        named("a", 13),
+        run("hipStreamEndCapture", 16),
+        named("after", 17),
+    ]
+    right = sequence("b\ud800", long, "b\ud800", "a")
+    assert index_trace(chrome(events[::-1]))["kernelSequenceSha256"] == right
+
+
+@pytest.mark.parametrize("name", [None, "", 7, ["a"], {"a": "b"}])
+def test_with_one_kernel_without_a_name_there_is_no_sequence(name: Any) -> None:
+    events = [run("hipStreamBeginCapture", 0), named("a", 1), named(name, 2), run("hipStreamEndCapture", 3)]
+    index = index_trace(chrome(events))
+    assert (index["launchesInWindows"], index["kernelSequenceSha256"], index["leftOut"]) == (2, None, {})
+    assert index_trace(chrome([named("a", 1)]))["kernelSequenceSha256"] is None
+
+
+def test_a_sequence_of_any_length_is_hashed_in_runs_as_in_one(monkeypatch) -> None:
+    monkeypatch.setattr(kernels, "_RUN", 7)
+    names = [f"kernel {number % 13}" for number in range(100)]
+    events = [run("hipStreamBeginCapture", 0), *(named(name, 1 + n) for n, name in enumerate(names))]
+    assert index_trace(chrome([*events, run("hipStreamEndCapture", 999)]))["kernelSequenceSha256"] == sequence(*names)
+
+
+def test_too_many_names_say_nothing_of_the_sequence_and_that_it_is_so(monkeypatch) -> None:
+    monkeypatch.setattr(kernels, "MAX_CHARACTERS", 3)
+    events = [run("hipStreamBeginCapture", 0), *(named(name, 1 + n) for n, name in enumerate(["ab", "cd", "ab", "cd"]))]
+    index = index_trace(chrome([*events, run("hipStreamEndCapture", 9)]))
+    assert (index["launchesInWindows"], index["kernelSequenceSha256"]) == (4, None)
+    assert index["leftOut"] == {"kernelSequenceSha256": 2}
 
 
 def test_replays_are_counted_by_what_ran_and_an_empty_one_is_seen() -> None:

@@ -59,6 +59,7 @@ arguments = st.fixed_dictionaries(
     optional={
         "Input Dims": dims,
         "correlation": correlations | odd,
+        "kernel": operators | odd,
         "list": st.lists(st.fixed_dictionaries({"a": odd}), max_size=3),
         "Call stack": odd_text,
         "deep": st.recursive(
@@ -103,7 +104,10 @@ def captures(draw: Any) -> list[dict[str, Any]]:
         found.append({**common, "cat": "cpu_op", "name": draw(operators), "args": {"Input Dims": draw(shapes)}})
         number = draw(correlations)
         name = draw(calls_of_runtime)
-        found.append({**common, "cat": "cuda_runtime", "name": name, "args": {"correlation": number}})
+        told = {"kernel": draw(operators | odd_text)} if draw(st.booleans()) else {}
+        found.append({**common, "cat": "cuda_runtime", "name": name, "args": {"correlation": number, **told}})
+        if draw(st.booleans()):
+            found.append({**common, "cat": "cuda_driver", "name": name, "args": {"correlation": number}})
         if draw(st.booleans()):
             found.append({**common, "cat": "kernel", "name": draw(odd_text), "args": {"correlation": number}})
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -92,6 +93,18 @@ def test_a_replay_runs_as_many_kernels_as_its_capture_has_nodes(indexed, name, c
     assert index["graphLaunches"] == 1
     assert index["replayedNodes"] == {str(indexed(capture)["nodesInWindows"]): 1}
     assert index["windows"] == []
+
+
+@pytest.mark.parametrize(("name", "capture"), [(SGLANG_REPLAY, SGLANG), (VLLM_REPLAY, VLLM)])
+def test_a_replay_runs_the_kernels_that_its_capture_launched_in_their_order(indexed, name, capture) -> None:
+    events = json.loads(gzip.decompress(sample(name)))["traceEvents"]
+    (launch,) = [event for event in events if event.get("name") == "hipGraphLaunch"]
+    number = launch["args"]["correlation"]
+    ran = [event for event in events if event.get("cat") == "kernel" and event["args"]["correlation"] == number]
+    ran.sort(key=lambda event: event["ts"])
+    names = "\n".join(event["name"] for event in ran).encode()
+    assert indexed(capture)["kernelSequenceSha256"] == hashlib.sha256(names).hexdigest()
+    assert indexed(name)["kernelSequenceSha256"] is None, "nothing is captured in a replay"
 
 
 def test_nvidia_and_amd_call_and_describe_things_differently_and_read_alike(indexed) -> None:

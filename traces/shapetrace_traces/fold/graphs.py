@@ -1,8 +1,9 @@
 """Graphs: what was launched while a stream was being captured, and what ran when a graph was launched.
 
 AMD's tracer names runtime calls ``hip...`` and NVIDIA's ``cuda...`` and ``cu...``, some with a version at the end
-(``cudaStreamBeginCapture_v10000``); both write them into the categories ``cuda_runtime`` and ``cuda_driver``. The GPU
-activities of one graph launch carry its ``correlation`` on both.
+(``cudaStreamBeginCapture_v10000``); both write them into the categories ``cuda_runtime`` and ``cuda_driver``. Where
+runtime and driver both report one call, they do so under one ``correlation``: it counts once. The GPU activities of one
+graph launch carry its ``correlation`` on both.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import gt
+from operator import gt, itemgetter
 from typing import Any
 
 from shapetrace_traces.fold.calls import Scope, Thread
+from shapetrace_traces.fold.kernels import KernelNames
 from shapetrace_traces.fold.values import scalar
 
 MAX_LAUNCHES = 500_000
-"""Launches, copies and graph launches held, 8 MB; a capture has some hundreds."""
+"""Launches, copies and graph launches held, 10 MB; a capture has some hundreds."""
 MAX_ACTIVITIES = 2_000_000
 """GPU activities held, 16 MB."""
 MAX_WINDOWS = 10_000
@@ -52,10 +54,15 @@ class Window:
     """A stream capture, from its begin to its end on one thread; captures inside a whole one count as one."""
 
     scope: Scope
-    launches: int = 0
-    """Kernels."""
+    kernels: array[int] = field(default_factory=lambda: array("I"))
+    """The number of each launch's name (:class:`KernelNames`), in order of time."""
     copies: int = 0
     """Memory copies and fills."""
+
+    @property
+    def launches(self) -> int:
+        """Kernels."""
+        return len(self.kernels)
 
 
 @dataclass
@@ -64,6 +71,10 @@ class Captures:
 
     windows: list[Window] = field(default_factory=list)
     """In order of their begin."""
+    launches: int = 0
+    """Kernels, in windows and out of them."""
+    kernels_sha256: str | None = None
+    """Of the names of the kernels in all windows."""
     unpaired: int = 0
     """Begins and ends that have no partner in the trace."""
     elsewhere: int = 0
@@ -78,6 +89,8 @@ class _Nodes:
     def __init__(self) -> None:
         self.starts = array("d")
         self.correlations = array("q")
+        self.kernels = array("I")
+        """The number of each launch's name; empty of copies."""
 
     def sort(self) -> None:
         """Into the order of time, in which a tracer writes one thread's calls anyway."""
@@ -85,6 +98,8 @@ class _Nodes:
             order = sorted(range(len(self.starts)), key=self.starts.__getitem__)
             self.starts = array("d", map(self.starts.__getitem__, order))
             self.correlations = array("q", map(self.correlations.__getitem__, order))
+            if self.kernels:
+                self.kernels = array("I", map(self.kernels.__getitem__, order))
 
     def during(self, spans: Sequence[tuple[float, float]]) -> list[range]:
         """Places in each of some spans, which are in order; what lies in two belongs to the later one."""
@@ -93,7 +108,19 @@ class _Nodes:
         firsts = [bisect_left(self.starts, begin) for begin, _ in spans]
         ends = [bisect_right(self.starts, end) for _, end in spans]
         nexts = [*firsts[1:], len(self.starts)]
-        return [range(first, min(end, after)) for first, end, after in zip(firsts, ends, nexts, strict=True)]
+        return [
+            range(first, max(first, min(end, after))) for first, end, after in zip(firsts, ends, nexts, strict=True)
+        ]
+
+    def once(self, places: Iterable[int], seen: set[int]) -> Iterator[int]:
+        """Of some places those whose call is not ``seen`` yet; from then on it is."""
+        for place in places:
+            correlation = self.correlations[place]
+            if correlation == _NO_CORRELATION:
+                yield place
+            elif correlation not in seen:
+                seen.add(correlation)
+                yield place
 
 
 class Graphs:
@@ -112,6 +139,7 @@ class Graphs:
         self.too_many = 0
         """Launches, windows and activities that came when no more could be held: then nothing is known of windows."""
         self._activities_beyond = 0
+        self.names = KernelNames()
 
     def add(self, kind: int, start: float, event: Any, number: int) -> None:
         """A runtime call that has a kind."""
@@ -129,11 +157,17 @@ class Graphs:
             return
         of_kind = nodes[kind]
         of_kind.starts.append(start)
-        of_kind.correlations.append(_correlation(event))
+        try:
+            arguments = event["args"]
+        except KeyError:
+            arguments = None
+        of_kind.correlations.append(_number(arguments))
+        if kind == KERNEL:
+            of_kind.kernels.append(self.names.code(arguments))
 
     @property
-    def launches(self) -> int:
-        """Kernels launched, in windows and out of them."""
+    def calls(self) -> int:
+        """Launches of kernels, also those that could not be held; of those that are reported twice both."""
         return self._counts[KERNEL]
 
     def _add_rare(self, kind: int, start: float, event: Any, number: int) -> None:
@@ -166,32 +200,35 @@ class Graphs:
     def captures(self) -> Captures:
         """Pair begins with ends, and see what lies between."""
         found = self._paired()
-        if not found.windows:
-            return found
         anywhere = _merged(window.scope for window in found.windows)
         inside: set[int] = set()
         for thread, (launches, copies) in self._nodes.items():
             own = [window for window in found.windows if window.scope.thread == thread]
             spans = [(window.scope.begin, window.scope.end) for window in own]
-            for nodes in (launches, copies):
-                nodes.sort()
-                found.elsewhere += sum(map(len, nodes.during(anywhere)))
-                for window, places in zip(own, nodes.during(spans), strict=True):
-                    found.elsewhere -= len(places)
-                    if nodes is launches:
-                        window.launches += len(places)
-                    else:
-                        window.copies += len(places)
-                    inside.update(nodes.correlations[places.start : places.stop])
-        inside.discard(_NO_CORRELATION)
+            launches.sort()
+            copies.sort()
+            launched, copied = launches.during(spans), copies.during(spans)
+            for window, of_launches, of_copies in zip(own, launched, copied, strict=True):
+                seen: set[int] = set()
+                window.kernels.extend(map(launches.kernels.__getitem__, launches.once(of_launches, seen)))
+                window.copies = _count(copies.once(of_copies, seen))
+                inside |= seen
+            seen = set()
+            for nodes, taken in ((launches, launched), (copies, copied)):
+                for gap in _gaps(taken, len(nodes.starts)):
+                    for place in nodes.once(gap, seen):
+                        found.launches += nodes is launches
+                        found.elsewhere += _is_in(nodes.starts[place], anywhere)
+        found.launches += sum(window.launches for window in found.windows)
+        found.kernels_sha256 = self.names.sequence_sha256(window.kernels for window in found.windows)
         found.activities = sum(map(inside.__contains__, self._activities))
         return found
 
     def _paired(self) -> Captures:
         opened: dict[Thread, list[float]] = {}
-        closed: dict[Thread, list[tuple[float, float]]] = {}
+        closed: dict[Thread, list[tuple[float, float, int]]] = {}
         found = Captures()
-        for start, _, is_begin, thread in sorted(self._marks, key=lambda mark: mark[:2]):
+        for start, number, is_begin, thread in sorted(self._marks, key=lambda mark: mark[:2]):
             begins, spans = opened.setdefault(thread, []), closed.setdefault(thread, [])
             if is_begin:
                 begins.append(start)
@@ -202,10 +239,10 @@ class Graphs:
                 # those inside it; not those inside a begin that never ends, which are whole captures
                 while spans and spans[-1][0] >= begin:
                     spans.pop()
-                spans.append((begin, start))
+                spans.append((begin, start, number))
         found.unpaired += sum(len(begins) for begins in opened.values())
-        found.windows = [Window(Scope(*span, thread)) for thread, spans in closed.items() for span in spans]
-        found.windows.sort(key=lambda window: (window.scope.begin, window.scope.end))
+        order = sorted((*span, thread) for thread, spans in closed.items() for span in spans)
+        found.windows = [Window(Scope(begin, end, thread)) for begin, end, _, thread in order]
         return found
 
     @property
@@ -242,9 +279,36 @@ def _merged(scopes: Iterable[Scope]) -> list[tuple[float, float]]:
     return merged
 
 
+def _gaps(taken: Iterable[range], length: int) -> Iterator[range]:
+    """What lies between ranges of places, which are in order."""
+    first = 0
+    for places in taken:
+        yield range(first, places.start)
+        first = places.stop
+    yield range(first, length)
+
+
+def _is_in(moment: float, spans: Sequence[tuple[float, float]]) -> bool:
+    """Whether a moment lies in one of some spans as :func:`_merged` gives them."""
+    number = bisect_right(spans, moment, key=itemgetter(0)) - 1
+    return number >= 0 and moment <= spans[number][1]
+
+
+def _count(places: Iterable[int]) -> int:
+    return sum(1 for _ in places)
+
+
 def _correlation(event: Any) -> int:
     try:
-        value: Any = event["args"]["correlation"]
+        return _number(event["args"])
+    except KeyError:
+        return _NO_CORRELATION
+
+
+def _number(arguments: Any) -> int:
+    try:
+        value: Any = arguments["correlation"]
     except (KeyError, TypeError, IndexError):  # no arguments, or something else in their place
         return _NO_CORRELATION
-    return value if type(value) is int and 0 <= value < _LARGEST else _NO_CORRELATION
+    # tracers count from 1, and 0 is none of theirs
+    return value if type(value) is int and 0 < value < _LARGEST else _NO_CORRELATION
