@@ -7,17 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shapetrace_cli.main import main
 from shapetrace_cli.text import size_text
 
 from .attempts import files, make_attempt
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    assert isinstance(end.value.code, int)
-    return end.value.code
+from .command import run
 
 
 def test_everything_listed_arrives_in_the_attempts_layout(attempt: Path, tmp_path: Path, capsys: Any) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from pathlib import Path
@@ -16,13 +15,7 @@ from shapetrace_traces.store import (
     open_store,
 )
 
-
-def _load(name: str):
-    # the suite is shared with tests/s3, and tests are no packages: it is loaded by its path
-    spec = importlib.util.spec_from_file_location(f"shapetrace_tests_{name}", Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from .behaviour import StoreBehaviour
 
 
 def open_folder(path: Path, attempt: int = 1) -> Store:
@@ -40,7 +33,7 @@ def other(tmp_path: Path) -> Store:
     return open_folder(tmp_path / "objects", attempt=2)
 
 
-class TestFolder(_load("behaviour").StoreBehaviour):
+class TestFolder(StoreBehaviour):
     pass
 
 
