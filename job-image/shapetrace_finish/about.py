@@ -30,6 +30,9 @@ Part = Mapping[str, Any]
 
 MAX_MISSING = 100
 MAX_VALUES = 16
+MAX_STEPS = 16
+"""Of a capture; it has five."""
+MAX_SECONDS = 10**9
 MAX_NAMES = 300
 MAX_CHARACTERS = 200
 MAX_SETTING_CHARACTERS = 8192
@@ -45,6 +48,7 @@ _TOLD = re.compile(
 _PLAIN = re.compile(r"[A-Za-z0-9._,:+{}\"\[\] -]{0,200}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_STEP = re.compile(r"[A-Za-z]{1,16}")
 
 
 def describe_engine(engine: EngineSettings, image: ImageSettings | None, parts: Sequence[Part]) -> ManifestEngine:
@@ -242,6 +246,16 @@ def describe_content(index: Mapping[str, Any]) -> TraceContent | None:
         )
     except ValidationError:
         return None
+
+
+def describe_times(times: Any) -> dict[str, float]:
+    """Step -> seconds, of what a capture's record says that its steps took."""
+    found = {
+        name: float(seconds)
+        for name, seconds in _items(times)
+        if _STEP.fullmatch(name) and type(seconds) in (int, float) and 0 <= seconds < MAX_SECONDS
+    }
+    return dict(sorted(found.items())[:MAX_STEPS])
 
 
 def _window_times(windows: Any) -> list[tuple[Any, Any]]:

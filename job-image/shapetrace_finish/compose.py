@@ -32,6 +32,7 @@ from shapetrace_finish.about import (
     describe_engine,
     describe_gpu_events,
     describe_software,
+    describe_times,
 )
 from shapetrace_finish.asides import find_asides
 
@@ -185,6 +186,7 @@ def _trace(entry: Mapping[str, Any], judged: TraceVerdict, record: Mapping[str, 
         evidence=list(judged.evidence),
         witnesses=witnesses,
         dirty=list(judged.dirty),
+        times_seconds=describe_times(entry.get("timesSeconds")),
         duplicates=list(judged.duplicates),
         content=describe_content(trace.index),
     )

@@ -100,7 +100,7 @@ FIELDS: dict[str, Field] = {
         "hexadecimal",
         f"{_RUNTIME}: `args.kernel`, which AMD's tracer writes",
         "SHA-256 of the names of the kernels launched in the windows, window by window in order of time, joined by "
-        "newlines: the names of the `kernel` events of whole replays of these graphs, each on one stream, give the same",
+        "newlines: those of the `kernel` events of whole replays of these graphs, each on one stream, give the same",
         "None without launches in windows, or where one has no name (CUDA); beyond 4,000,000 characters of distinct "
         "names None, with `leftOut.kernelSequenceSha256`; else as `windows`",
     ),

@@ -164,6 +164,9 @@ class ManifestTrace(_Model):
     """What the support rests on, ``size`` first, then each axis."""
     witnesses: dict[str, Any] = Field(default_factory=dict)
     dirty: list[str] = Field(default_factory=list)
+    times_seconds: dict[str, float] = Field(default_factory=dict)
+    """What each step of the capture took: ``room`` (waiting for it in the spool), ``start`` (of the profiler),
+    ``window`` (the capture itself), ``stop``, ``save``. Empty where no part tells them."""
     duplicates: list[str] = Field(default_factory=list)
     """Keys of the traces that are the same recording."""
     content: TraceContent | None = None

@@ -175,6 +175,31 @@ def test_where_the_windows_are_and_which_steps_they_were_travels_in_the_manifest
     assert (content.window_microseconds, content.profiler_steps) == ([(1.5, 2.5)], [134])
 
 
+def test_what_each_step_of_a_capture_took_is_in_the_manifest(attempt: Any) -> None:
+    attempt.put_rank(0)
+    attempt.put_rank(1)
+    path = attempt.folder / keys.part_key(1)
+    part = json.loads(path.read_bytes())
+    for entry, times in zip(
+        part["traces"], ({"start": 0.5, "save": 2}, None, "odd", [1], {"a" * 99: 1.0}), strict=False
+    ):
+        entry["timesSeconds"] = times
+    part["traces"][5]["timesSeconds"] = {
+        "stop": "long",
+        "save": float("nan"),
+        "room": True,
+        "window": 10**400,
+        "start": 1.5,
+    }
+    path.write_text(json.dumps(part))
+    manifest = finish(attempt)
+    by_key = {trace.key: trace.times_seconds for trace in manifest.traces}
+    told = [by_key[entry["key"]] for entry in part["traces"][:6]]
+    assert told == [{"start": 0.5, "save": 2.0}, {}, {}, {}, {}, {"start": 1.5}]
+    written = json.loads(attempt.store.get(keys.MANIFEST), parse_constant=pytest.fail)
+    assert {"start": 0.5, "save": 2.0} in [trace["timesSeconds"] for trace in written["traces"]]
+
+
 def test_the_sequence_of_the_kernels_travels_in_the_manifest() -> None:
     content = describe_content({"windows": [], "kernelSequenceSha256": "ab" * 32})
     assert content is not None
