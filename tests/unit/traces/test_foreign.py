@@ -211,7 +211,7 @@ def test_pieces_of_one_capture_are_one_capture(tmp_path: Path) -> None:
     kineto.write_vllm(tmp_path / "vllm", graphs((8192,)), "PIECEWISE", pieces=25)
     assert (look(tmp_path / "vllm").verdict, held(look(tmp_path / "vllm")).popitem()[1]) == (
         Standing.COMPLETE,
-        "8192/piecewise",
+        "8192/PIECEWISE",
     )
 
 
@@ -219,13 +219,13 @@ def test_vllm_tells_the_size_inside(tmp_path: Path) -> None:
     kineto.write_vllm(tmp_path, graphs(SIZES))
     report = look(tmp_path)
     assert (report.verdict, words(report)) == (Standing.COMPLETE, {"proven"})
-    assert sorted(held(report).values()) == sorted(f"{size}/full" for size in SIZES)
+    assert sorted(held(report).values()) == sorted(f"{size}/FULL" for size in SIZES)
     assert all(item.claimed is None and item.shape is not None and item.shape.unit == "tok" for item in report.findings)
 
 
 def test_vllm_captures_of_one_size_are_told_apart_by_their_operators(tmp_path: Path) -> None:
     kineto.write_vllm(tmp_path, graphs((4, 8), [("", DENSE), ("", (*DENSE, *LORA))]))
-    assert sorted(held(look(tmp_path)).values()) == ["4/full/1", "4/full/2", "8/full/1", "8/full/2"]
+    assert sorted(held(look(tmp_path)).values()) == ["4/FULL/1", "4/FULL/2", "8/FULL/1", "8/FULL/2"]
 
 
 def test_traces_of_a_patched_engine(tmp_path: Path) -> None:

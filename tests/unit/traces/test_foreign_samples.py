@@ -33,7 +33,7 @@ def look(root: Path) -> Report:
 
 @pytest.mark.parametrize(
     ("name", "tag", "launches"),
-    [("sglang_decode", "unknown__bs_32", 544), ("vllm_decode_full", "unknown__tok_32__mode-full", 421)],
+    [("sglang_decode", "unknown__bs_32", 544), ("vllm_decode_full", "unknown__tok_32__mode-FULL", 421)],
 )
 def test_a_real_capture_beside_its_replay(name: str, tag: str, launches: int) -> None:
     report = look(place(f"tracelens/{name}"))

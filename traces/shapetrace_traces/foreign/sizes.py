@@ -94,7 +94,7 @@ def is_by_tokens(capture: Capture) -> bool:
 def _shape(capture: Capture, size: int) -> Shape | None:
     variants = {}
     if capture.span is not None and capture.span[1] in ("FULL", "PIECEWISE") and capture.name.layout is Layout.VLLM:
-        variants["mode"] = capture.span[1].lower()
+        variants["mode"] = capture.span[1]
     try:
         return Shape(Runner(capture.runner or NO_RUNNER), "tok" if is_by_tokens(capture) else "bs", size, variants)
     except TagError:
