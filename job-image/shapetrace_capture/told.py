@@ -82,3 +82,18 @@ def _told_value(value: Any) -> Any:
         plain = [_told_value(item) for item in value if isinstance(item, int | float | str)]
         return plain if len(plain) == len(value) and _UNKNOWN not in plain else _UNKNOWN
     return _UNKNOWN
+
+
+MAX_KEY_FIELDS = 32
+
+
+def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an engine's key, verbatim: numbers and nothing as they are, all else as text."""
+    return {str(name)[:MAX_CHARACTERS]: _plain(value) for name, value in list(fields.items())[:MAX_KEY_FIELDS]}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        value = value.name
+    is_plain = value is None or type(value) in (bool, int) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_plain else str(value)[:MAX_CHARACTERS]

@@ -252,7 +252,8 @@ class RunnerV2(model_runner.GPUModelRunner):
     def __init__(self, config: VllmConfig, loras: int = 0) -> None:
         self.vllm_config = config
         self.compilation_config = config.compilation_config
-        self.lora_config = object() if loras else None
+        self.lora_config = SimpleNamespace(max_loras=loras) if loras else None
+        self.lora_manager = Adapters(loras)
         self._cases = [0, *range(1, loras + 1)]
         self.device = torch.device("cpu")
         self.layers = Layers()
@@ -286,7 +287,20 @@ class RunnerV2(model_runner.GPUModelRunner):
     @contextlib.contextmanager
     def maybe_select_dummy_loras(self, lora_config: Any, scheduled: Any, num_active_loras: int = 0) -> Iterator[None]:
         self.layers.loras = num_active_loras
-        yield
+        with super().maybe_select_dummy_loras(lora_config, scheduled, num_active_loras=num_active_loras):
+            yield
+
+
+class Adapters:
+    """vLLM's manager of adapters, and its worker's: it keeps what requests are mapped to."""
+
+    def __init__(self, slots: int) -> None:
+        self.lora_slots = slots
+        self._last_mapping: Any = None
+        self._adapter_manager = self
+
+    def set_active_adapters(self, requests: Any, mapping: Any) -> None:
+        self._last_mapping = mapping
 
 
 class Speculator:

@@ -145,10 +145,14 @@ def test_witnesses_tell_rows_stream_graph_key_and_the_engines_state(hooked: Hook
     assert (whole["rows"], whole["forwards"], whole["streamCapture"], whole["graphs"]) == (8, 1, True, 1)
     assert whole["keyKnown"] is True
     assert whole["engine"] == {"mode": "FULL", "reqs": "8", "uniform": "true", "lora": "true", "activeloras": "1"}
+    fields = {"num_tokens": 8, "num_reqs": 8, "uniform": True, "has_lora": True, "num_active_loras": 1}
+    assert whole["key"] == {"cudagraph_runtime_mode": "FULL", **fields}
     pieces = by_tag[f"{RUNNER}__tok_8__mode-PIECEWISE"]
     assert (pieces["rows"], pieces["forwards"], pieces["streamCapture"], pieces["graphs"]) == (8, 1, False, 3)
     assert pieces["keyKnown"] is True
-    assert pieces["engine"] == {"mode": "PIECEWISE", "uniform": "false", "lora": "false", "activeloras": "0"}
+    assert pieces["engine"] == {"mode": "PIECEWISE", "reqs": "", "uniform": "", "lora": "", "activeloras": ""}
+    fields = {"num_tokens": 8, "num_reqs": None, "uniform": False, "has_lora": False, "num_active_loras": 0}
+    assert pieces["key"] == {"cudagraph_runtime_mode": "PIECEWISE", **fields}
 
 
 def test_only_pieces_without_a_whole_graph(hooked: Hooked) -> None:

@@ -8,8 +8,9 @@ import pytest
 import torch
 from shapetrace_capture import window
 from shapetrace_capture.adapters.vllm import windows
+from shapetrace_capture.adapters.vllm.keys import Keys
 from shapetrace_contract.tag import Shape
-from stand_ins import Hooked, Speculator, WorkerV2, brought_up, config_of, ours, started
+from stand_ins import Hooked, RunnerV2, Speculator, WorkerV2, brought_up, config_of, ours, started
 
 MODEL = "ModelCudaGraphManager"
 
@@ -62,6 +63,60 @@ def test_witnesses_tell_rows_stream_graphs_and_that_the_manager_holds_the_key(ho
     )
     assert (pieces["rows"], pieces["forwards"], pieces["streamCapture"], pieces["graphs"]) == (8, 1, False, 3)
     assert pieces["keyKnown"] is True
+
+
+def test_the_engines_state_is_the_key_that_holds_the_graph_and_the_adapters_that_are_mapped(hooked: Hooked) -> None:
+    hooked.register()
+    brought_up(started(WorkerV2(config_of(), loras=2)))
+    for line in hooked.captures():
+        variants, state = line["shape"]["variants"], line["witnesses"]["engine"]
+        assert {"mode", "activeloras"} < state.keys()
+        assert state["mappedloras"] == variants.get("activeloras", "0")
+        for axis in ("mode", "activeloras", "uniformtokencount"):
+            assert state.get(axis, "") == variants.get(axis, ""), (line["tag"], axis)
+
+
+def test_adapters_other_than_those_of_the_key_are_told(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = RunnerV2.maybe_select_dummy_loras
+
+    def exchanged(self: Any, config: Any, scheduled: Any, num_active_loras: int = 0) -> Any:
+        return honest(self, config, scheduled, num_active_loras={1: 2, 2: 1}.get(num_active_loras, 0))
+
+    monkeypatch.setattr(RunnerV2, "maybe_select_dummy_loras", exchanged)
+    hooked.register()
+    brought_up(started(WorkerV2(config_of(), loras=2)))
+    held = {
+        (line["shape"]["variants"].get("activeloras", ""), line["witnesses"]["engine"]["activeloras"])
+        for line in hooked.captures()
+    }
+    assert held == {("", ""), ("1", "2"), ("2", "1")}
+
+
+def test_a_label_that_is_not_the_key_is_told(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Keys.shape
+
+    def exchanged(self: Keys, descriptor: Any, mode: str = "") -> Shape:
+        shape = honest(self, descriptor, mode)
+        other = {"FULL": "PIECEWISE", "PIECEWISE": "FULL"}[shape.variants["mode"]]
+        return Shape(shape.runner, shape.unit, shape.size, {**shape.variants, "mode": other})
+
+    monkeypatch.setattr(Keys, "shape", exchanged)
+    hooked.register()
+    brought_up(started(WorkerV2(config_of())))
+    lines = hooked.captures()
+    assert len(lines) == 4
+    for line in lines:
+        assert line["shape"]["variants"]["mode"] != line["witnesses"]["engine"]["mode"]
+
+
+def test_each_record_has_the_key_as_vllm_has_it(hooked: Hooked) -> None:
+    hooked.register()
+    brought_up(started(WorkerV2(config_of(sizes=(8,)))))
+    for line in hooked.captures():
+        key, variants = line["witnesses"]["key"], line["shape"]["variants"]
+        assert (key["cg_mode"], key["num_tokens"], key["num_active_loras"]) == (variants["mode"], 8, 0)
+        assert key["num_reqs"] == (8 if variants["mode"] == "FULL" else None)
+        assert {"uniform_token_count", "max_query_len"} <= key.keys()
 
 
 def test_the_parts_of_a_speculator_are_runners_of_their_own(hooked: Hooked) -> None:

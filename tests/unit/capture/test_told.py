@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from shapetrace_capture.process import Process
-from shapetrace_capture.told import MAX_FIELDS, MAX_VARIABLES, told, told_configuration
+from shapetrace_capture.told import MAX_FIELDS, MAX_VARIABLES, plain_fields, told, told_configuration
 
 
 def test_what_steers_engine_device_and_profiler_is_told() -> None:
@@ -105,3 +105,14 @@ def test_a_told_configuration_is_bounded() -> None:
     many = SimpleNamespace(**{f"max_{number}": number for number in range(1000)})
     assert len(told_configuration({"": many})) == MAX_FIELDS
     assert told_configuration({"": SimpleNamespace(max_x=list(range(5000)))}) == {}
+
+
+class Backend(Enum):
+    FULL = 1
+
+
+def test_the_fields_of_a_key_are_told_as_they_are_and_bounded() -> None:
+    fields = {"size": 8, "label": None, "is_it": True, "mode": Backend.FULL, "share": 0.5, "other": (1, 2)}
+    assert plain_fields(fields) == {**fields, "mode": "FULL", "other": "(1, 2)"}
+    assert plain_fields({"text": "x" * 1000, "odd": float("nan")}) == {"text": "x" * 200, "odd": "nan"}
+    assert len(plain_fields({f"field{number}": number for number in range(100)})) == 32

@@ -12,7 +12,7 @@ from shapetrace_capture.adapters.vllm.facts import (
     eager_reason,
     graph_wrappers,
     is_captured,
-    mapped_loras,
+    loras_of,
     rank_of,
     rows_of,
     rows_of_closure,
@@ -106,11 +106,41 @@ def test_rows_of_a_forward_are_found_in_what_it_closes_over() -> None:
     assert rows_of_closure(print) is None
 
 
-def test_adapters_that_requests_are_mapped_to_are_counted() -> None:
-    mapping = SimpleNamespace(index_mapping=(0, 1, 1, 2))
-    manager = SimpleNamespace(_adapter_manager=SimpleNamespace(_last_mapping=mapping))
-    assert mapped_loras(SimpleNamespace(lora_manager=manager)) == 2
-    assert mapped_loras(SimpleNamespace()) is None
+@dataclass(frozen=True)
+class LoraKey:
+    num_tokens: int
+    num_active_loras: int = 0
+
+
+@pytest.mark.parametrize(
+    ("claimed", "requests", "held"),
+    [
+        pytest.param(0, (0, 0, 0, 0), "", id="none"),
+        pytest.param(2, (1, 2, 1, 2), "2", id="as many as claimed"),
+        pytest.param(4, (1, 2, 3, 1), "4", id="one more than slots: all of them"),
+        pytest.param(3, (1, 2), "3", id="no more than requests"),
+        pytest.param(1, (1, 2, 1, 2), "2", id="too many"),
+        pytest.param(3, (1, 2, 1, 2), "2", id="too few"),
+        pytest.param(0, (1, 1, 1, 1), "1", id="some"),
+        pytest.param(4, (0, 0, 0, 0), "", id="none, though some are claimed"),
+    ],
+)
+def test_adapters_that_are_mapped_are_held_against_the_number_that_a_key_claims(
+    claimed: int, requests: tuple[int, ...], held: str
+) -> None:
+    tokens = tuple(adapter for adapter in requests for _ in range(2))
+    mapping = SimpleNamespace(index_mapping=tokens, prompt_mapping=requests)
+    manager = SimpleNamespace(_adapter_manager=SimpleNamespace(_last_mapping=mapping, lora_slots=3))
+    mapped = len(set(requests) - {0})
+    assert loras_of(SimpleNamespace(lora_manager=manager), LoraKey(8, claimed)) == {
+        "lora": "true" if mapped else "",
+        "mappedloras": str(mapped),
+        "activeloras": held,
+    }
+
+
+def test_without_adapters_nothing_is_said_of_them() -> None:
+    assert loras_of(SimpleNamespace(), LoraKey(8)) == {}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 import pytest
-from shapetrace_capture.adapters.vllm.keys import Keys, agree, axes, spelled
+from shapetrace_capture.adapters.vllm.keys import Keys, agree, axes, spelled, state_of, verbatim
 from shapetrace_contract.tag import Runner
 
 
@@ -105,14 +105,16 @@ def test_keys_that_are_spelled_alike_are_told() -> None:
     assert keys.alike == ["GPUModelRunner__tok_8__kind-1__mode-FULL"]
 
 
-def test_the_engines_own_key_is_spelled_with_its_defaults() -> None:
-    assert spelled(First(8, 8), "FULL", defaults=True) == {
-        "mode": "FULL",
-        "reqs": "8",
-        "uniform": "false",
-        "lora": "false",
-        "activeloras": "0",
-    }
+def test_the_engines_own_key_has_no_text_for_what_a_tag_leaves_out() -> None:
+    said = state_of(First(8, 8, uniform=True), "FULL")
+    assert said == {"mode": "FULL", "reqs": "8", "uniform": "true", "lora": "", "activeloras": ""}
+    assert spelled(First(8, 8, uniform=True), "FULL") == {axis: text for axis, text in said.items() if text}
+
+
+def test_a_key_is_told_verbatim_with_its_defaults() -> None:
+    fields = {"num_tokens": 8, "num_reqs": None, "uniform": False, "has_lora": False, "num_active_loras": 0}
+    assert verbatim(First(8), "FULL") == {"cudagraph_runtime_mode": "FULL", **fields}
+    assert verbatim(Second(Mode.PIECEWISE, 8, None))["cg_mode"] == "PIECEWISE"
 
 
 def test_descriptors_of_two_classes_agree_where_both_speak() -> None:

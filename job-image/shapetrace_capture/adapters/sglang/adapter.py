@@ -42,6 +42,7 @@ from shapetrace_capture.declared import unplanned_shapes
 from shapetrace_capture.hooks import APPLIED, MISSING, AfterImport, Hook, guarded, is_hooked, wrap
 from shapetrace_capture.process import Process
 from shapetrace_capture.session import Session
+from shapetrace_capture.told import plain_fields
 from shapetrace_capture.warmups import Warmups
 
 SCHEDULER = "sglang.srt.managers.scheduler"
@@ -213,7 +214,7 @@ class Adapter:
                 mode=kind.mode,
                 known=(lambda: key in backend._graphs) if hasattr(backend, "_graphs") else None,
                 state=lambda: engine_state(around),
-                more={**witnesses(runner), "backend": name},
+                more={**witnesses(runner), "backend": name, "key": plain_fields(dataclasses.asdict(key))},
                 refused=refused,
             )
 

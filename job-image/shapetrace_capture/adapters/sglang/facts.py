@@ -246,8 +246,8 @@ def engine_state(around: Mapping[str, Any]) -> dict[str, str]:
                 state[axis] = str(value)
     if "EAGLEDraftCudaGraphRunner" in class_names(around.get("self")):
         sampling = getattr(around.get("forward_batch"), "sampling_info", None)
-        if getattr(sampling, "is_all_greedy", False):
-            state["greedy"] = "greedy"
+        if sampling is not None:  # no text is the other graph of the size, whose key says nothing
+            state["greedy"] = "greedy" if getattr(sampling, "is_all_greedy", False) else ""
     return state
 
 

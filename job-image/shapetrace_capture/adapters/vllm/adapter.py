@@ -24,7 +24,7 @@ from shapetrace_capture.adapters.vllm.facts import (
     model_of,
     rank_of,
 )
-from shapetrace_capture.adapters.vllm.keys import Keys
+from shapetrace_capture.adapters.vllm.keys import Keys, verbatim
 from shapetrace_capture.adapters.vllm.windows import FactoryV2, ProfilerV1, measuring
 from shapetrace_capture.declared import unplanned_shapes
 from shapetrace_capture.hooks import APPLIED, MISSING, AfterImport, Hook, exists, guarded, is_hooked, wrap
@@ -206,7 +206,7 @@ class Adapter:
         desc, mode = call.arguments["desc"], call.arguments["cudagraph_runtime_mode"].name
         is_split = bool(call.arguments.get("allow_microbatching"))
         model = None if is_split else model_of(runner)
-        seen = Seen(runner)
+        seen = Seen(runner, desc)
         capture = self.session.capture(
             self._keys.shape(desc, mode),
             expects_graph=True,
@@ -214,6 +214,7 @@ class Adapter:
             capture_span=False,  # vLLM's own span stands in the window
             known=(lambda: is_captured(desc, mode)) if any(graph_wrappers(mode)) and not is_split else None,
             state=seen.state,
+            more={"key": verbatim(desc, mode)},
         )
         theirs = call.arguments.get("profiler") or contextlib.nullcontext()
         call.arguments["profiler"] = ProfilerV1(theirs, capture, model, seen, self.session.fault)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shapetrace_capture.adapters.vllm.keys import agree, spelled
+from shapetrace_capture.adapters.vllm.keys import agree, fields_of, state_of
 from shapetrace_capture.ranks import RankId
 
 GRAPH_TABLES = (
@@ -97,18 +97,48 @@ def is_captured(descriptor: Any, mode: str) -> bool:
     )
 
 
-def mapped_loras(runner: Any) -> int | None:
-    """How many adapters the requests of the batch are mapped to; None without LoRA."""
+Graphs = Mapping[tuple[int, Any], int]
+"""Of the tables that hold graphs: (table, key) -> graph."""
+
+
+def graphs_in_pieces() -> Graphs:
+    """Those of the pieces of a model."""
+    return {
+        (id(wrapper), key): id(held)
+        for wrapper, table, graph in graph_wrappers("PIECEWISE")
+        for key, entry in list(vars(wrapper).get(table, {}).items())
+        if (held := getattr(entry, graph, None)) is not None
+    }
+
+
+def loras_of(runner: Any, descriptor: Any) -> dict[str, str]:
+    """The adapters that the batch is mapped to, in the words of the axes; nothing without LoRA.
+
+    A key for N adapters is captured with as many as there are slots and requests for (``maybe_select_dummy_loras`` of
+    vLLM, v1/worker/lora_model_runner_mixin.py): that is what it claims, and what is mapped is not always its number.
+    """
     manager = getattr(getattr(runner, "lora_manager", None), "_adapter_manager", None)
     mapping = getattr(manager, "_last_mapping", None)
-    return None if mapping is None else len({index for index in mapping.index_mapping if index > 0})
+    if mapping is None:
+        return {}
+    mapped = len({index for index in mapping.index_mapping if index > 0})
+    found = {"lora": "true" if mapped else "", "mappedloras": str(mapped)}
+    claimed = fields_of(descriptor).get("num_active_loras", (None, None))[0]
+    if claimed is not None:
+        most = min(claimed, getattr(manager, "lora_slots", claimed), len(mapping.prompt_mapping))
+        held = claimed if mapped == most else mapped
+        found["activeloras"] = str(held) if held else ""
+    return found
 
 
 class Seen:
-    """What the engine itself held during one capture."""
+    """What the engine itself held during one capture. ``graphs`` are the tables in which it comes to hold the graph."""
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Any, descriptor: Any, graphs: Callable[[], Graphs] | None = None) -> None:
         self._runner = runner
+        self._descriptor = descriptor
+        self._graphs = graphs
+        self._before = {} if graphs is None else graphs()
         self._context: Any = None
 
     def rows(self, *args: Any, **kwargs: Any) -> int | None:
@@ -117,14 +147,18 @@ class Seen:
         return rows_of(*args, **kwargs)
 
     def state(self) -> Mapping[str, str]:
-        """The key that the forward's context named, and the adapters that were mapped, in the words of the axes."""
+        """The key that the forward's context named, or under which the graph is held since; and the adapters that were
+        mapped. All in the words of the axes."""
         found: dict[str, str] = {}
-        key = getattr(self._context, "batch_descriptor", None)
+        key, mode = getattr(self._context, "batch_descriptor", None), ""
         if key is not None:
-            found = spelled(key, self._context.cudagraph_runtime_mode.name, defaults=True)
-        loras = mapped_loras(self._runner)
-        if loras is not None:
-            found["lora"] = "true" if loras else "false"
-            found["mappedloras"] = str(loras)
+            mode = self._context.cudagraph_runtime_mode.name
+        elif self._graphs is not None:
+            new = {key for (_, key), graph in self._graphs().items() if self._before.get((_, key)) != graph}
+            key = next(iter(new)) if len(new) == 1 else None
+            mode = "" if hasattr(key, "cg_mode") else "PIECEWISE"
+        if key is not None:
+            found = state_of(key, mode)
+        found |= loras_of(self._runner, self._descriptor)
         self._context = None
         return found

@@ -16,6 +16,8 @@ from typing import Any
 
 from shapetrace_contract.tag import Runner, Shape, TagError
 
+from shapetrace_capture.told import plain_fields
+
 SIZE = "num_tokens"
 REQUESTS = "num_reqs"
 MODE = "mode"
@@ -57,18 +59,29 @@ def _text(value: Any) -> str:
     return value.name if isinstance(value, Enum) else str(value)
 
 
-def spelled(descriptor: Any, mode: str = "", *, defaults: bool = False, requests: bool = True) -> dict[str, str]:
-    """Axis -> value. ``mode`` is the graph's, where the descriptor does not hold it; ``defaults`` are left out unless
-    wanted."""
+def spelled(descriptor: Any, mode: str = "", *, requests: bool = True) -> dict[str, str]:
+    """Axis -> value. ``mode`` is the graph's, where the descriptor does not hold it."""
+    named = axes(fields_of(descriptor))
+    left_out = "" if requests else named.get(REQUESTS)
+    return {axis: text for axis, text in state_of(descriptor, mode).items() if text and axis != left_out}
+
+
+def state_of(descriptor: Any, mode: str = "") -> dict[str, str]:
+    """The same of all fields, with no text for those that a tag leaves out."""
     fields = fields_of(descriptor)
     named = axes(fields)
     found = {MODE: mode} if mode else {}
     for name, (value, default) in fields.items():
         is_default = value is None or (default is not _NOTHING and value == default)
-        if name == SIZE or value is None or (is_default and not defaults) or (name == REQUESTS and not requests):
-            continue
-        found[named[name]] = _text(value)
+        if name != SIZE:
+            found[named[name]] = "" if is_default else _text(value)
     return found
+
+
+def verbatim(descriptor: Any, mode: str = "") -> dict[str, Any]:
+    """All fields of a key as vLLM names them; ``mode`` as of :func:`spelled`."""
+    fields = {name: value for name, (value, _) in fields_of(descriptor).items()}
+    return plain_fields({**({"cudagraph_runtime_mode": mode} if mode else {}), **fields})
 
 
 def agree(key: Any, descriptor: Any) -> bool:

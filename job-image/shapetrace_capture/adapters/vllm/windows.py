@@ -6,8 +6,15 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from shapetrace_capture.adapters.vllm.facts import Seen, graph_wrappers, is_captured, rows_of_closure
-from shapetrace_capture.adapters.vllm.keys import Keys
+from shapetrace_capture.adapters.vllm.facts import (
+    Graphs,
+    Seen,
+    graph_wrappers,
+    graphs_in_pieces,
+    is_captured,
+    rows_of_closure,
+)
+from shapetrace_capture.adapters.vllm.keys import Keys, verbatim
 from shapetrace_capture.capture import Capture, NoCapture
 from shapetrace_capture.session import Session
 
@@ -123,7 +130,7 @@ class FactoryV2:
             capture.__exit__(*raised)
 
     def _whole(self, desc: Any, forward: Callable[..., Any]) -> Callable[..., Any]:
-        capture = self._capture(desc, lambda: desc in self._manager.graphs, expects_stream=True)
+        capture = self._capture(desc, lambda: desc in self._manager.graphs, self._whole_graphs, expects_stream=True)
         watched = self._watch(capture, forward)
         self._open = capture
         capture.__enter__()
@@ -146,20 +153,26 @@ class FactoryV2:
             if cg_mode.name != "NONE":
                 has_table = any(graph_wrappers("PIECEWISE"))
                 known = (lambda: is_captured(desc, "PIECEWISE")) if has_table else None
-                capture = self._capture(desc, known, expects_stream=False)
+                capture = self._capture(desc, known, graphs_in_pieces, expects_stream=False)
                 return capture, self._watch(capture, forward)
         except Exception as error:
             self._session.fault(f"the window of {desc}", error)
         return NoCapture(), forward
 
-    def _capture(self, desc: Any, known: Callable[[], bool] | None, *, expects_stream: bool) -> Capture | NoCapture:
+    def _whole_graphs(self) -> Graphs:
+        return {(0, key): id(graph) for key, graph in list(self._manager.graphs.items())}
+
+    def _capture(
+        self, desc: Any, known: Callable[[], bool] | None, graphs: Callable[[], Graphs], *, expects_stream: bool
+    ) -> Capture | NoCapture:
         return self._session.capture(
             self._keys.shape(desc),
             expects_graph=True,
             expects_stream=expects_stream,
             mode=desc.cg_mode.name,
             known=known,
-            state=Seen(self._runner).state,
+            state=Seen(self._runner, desc, graphs).state,
+            more={"key": verbatim(desc)},
         )
 
     @staticmethod
