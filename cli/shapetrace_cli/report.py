@@ -73,11 +73,11 @@ class Reporter:
         """
         if self._bar is not None or self._quiet:
             return
-        text, delay = f"{self._title}: {text}", TELL_AFTER_SECONDS if after_seconds is None else after_seconds
-        if not delay:
+        text, delay_seconds = f"{self._title}: {text}", TELL_AFTER_SECONDS if after_seconds is None else after_seconds
+        if not delay_seconds:
             self.line(text)
             return
-        self._timer = threading.Timer(delay, self.line, (text,))
+        self._timer = threading.Timer(delay_seconds, self.line, (text,))
         self._timer.daemon = True
         self._timer.start()
 

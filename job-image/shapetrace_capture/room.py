@@ -40,9 +40,9 @@ class Room:
         After one wait in vain later calls look only once until there is room again: otherwise every further shape
         would hold the engine (and all ranks that wait for it in a collective) for as long.
         """
-        limit = self._clock() + (0.0 if self._gave_up else self._wait_seconds)
+        end = self._clock() + (0.0 if self._gave_up else self._wait_seconds)
         while (fault := self._fault()) is not None:
-            if self._clock() >= limit:
+            if self._clock() >= end:
                 self._gave_up = True
                 return fault
             self._sleep(POLL_SECONDS)

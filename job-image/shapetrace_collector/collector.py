@@ -133,8 +133,8 @@ class Collector:
         try:
             stopped = read_object(path)
             # its age on disk, so that a collector that starts again does not count from anew
-            age = 0.0 if stopped is None else max(0.0, self._wall_clock() - path.lstat().st_mtime)
-            self._stopped_at = self._clock() - age
+            age_seconds = 0.0 if stopped is None else max(0.0, self._wall_clock() - path.lstat().st_mtime)
+            self._stopped_at = self._clock() - age_seconds
         except (OSError, ValueError) as error:
             LOG.warning("%s cannot be read: %s", path.name, error)
             stopped = {"reason": None, "message": f"{path.name} cannot be read"}

@@ -21,8 +21,8 @@ def last_moment(
     if stopped_at is not None:
         moments.append(stopped_at + limits.uploadTimeoutSeconds)
         if stopped_reason == Reason.STOPPED.value:
-            grace = limits.disruptionGraceSeconds
-            moments.append(stopped_at + grace - min(_LAUNCHER_KILL_SECONDS, grace * _QUARTER))
+            grace_seconds = limits.disruptionGraceSeconds
+            moments.append(stopped_at + grace_seconds - min(_LAUNCHER_KILL_SECONDS, grace_seconds * _QUARTER))
     if terminated_at is not None:
         # our SIGTERM comes when the launcher has ended. Without stopped.json it died, and the whole grace is ours; with
         # it, the pod may have been deleted while the launcher waited for us

@@ -28,12 +28,12 @@ class Patience:
     def __call__(self, call: Callable[[], T]) -> T:
         """The result of ``call``; the last :class:`StoreUnreachable` when the time is over."""
         end = self.clock() + self.limit_seconds
-        delay = FIRST_DELAY_SECONDS
+        delay_seconds = FIRST_DELAY_SECONDS
         while True:
             try:
                 return call()
             except StoreUnreachable:
-                if self.clock() + delay > end:
+                if self.clock() + delay_seconds > end:
                     raise
-            self.sleep(delay)
-            delay = min(2 * delay, LONGEST_DELAY_SECONDS)
+            self.sleep(delay_seconds)
+            delay_seconds = min(2 * delay_seconds, LONGEST_DELAY_SECONDS)

@@ -87,12 +87,12 @@ class Processes:
 
     def wait_until(self, condition: Callable[[], bool], seconds: float, poll_seconds: float = 0.2) -> bool:
         """Whether ``condition`` came true within ``seconds``; the output is pumped meanwhile."""
-        limit = self._clock() + seconds
+        end = self._clock() + seconds
         while not condition():
-            left = limit - self._clock()
-            if left <= 0:
+            left_seconds = end - self._clock()
+            if left_seconds <= 0:
                 return False
-            self.wait(min(left, poll_seconds))
+            self.wait(min(left_seconds, poll_seconds))
         return True
 
     def signal(self, number: int) -> None:
@@ -149,7 +149,7 @@ class Processes:
 
     def _emit(self, running: _Running, data: bytes, last: bool) -> None:
         whole, newline, rest = (running.partial + data).rpartition(b"\n")
-        if last or len(rest) > 65536:  # an endless line is cut, not collected
+        if last or len(rest) > READ_BYTES:  # an endless line is cut, not collected
             whole, newline, rest = running.partial + data, b"\n", b""
         running.partial = rest
         if newline and (whole or not last):

@@ -233,8 +233,8 @@ class Launcher:
     def _wait_for_end(self) -> None:
         """Until the engine has ended, or its time to do so is over. One that serves is told to, again and again: what
         handles the signal while the engine still starts may be caught by the code that it interrupts."""
-        limit = self._clock() + END_SECONDS
-        while self._processes.alive and not self._terminated and self._clock() < limit:
+        end = self._clock() + END_SECONDS
+        while self._processes.alive and not self._terminated and self._clock() < end:
             if self._serves.forever:
                 self._processes.terminate_heads()
             self._processes.wait_until(lambda: not self._processes.alive or self._terminated, TELL_SECONDS)
@@ -256,11 +256,11 @@ class Launcher:
         path = self._settings.spool / spool.DRAINED
 
         def is_over() -> bool:
-            limit = self._noted_at + limits.uploadTimeoutSeconds
+            end = self._noted_at + limits.uploadTimeoutSeconds
             if self._terminated and self._told_to_stop_at is not None:
                 # a quarter of the grace is left to the collector, which is told to end only after us
-                limit = min(limit, self._told_to_stop_at + limits.disruptionGraceSeconds * 3 / 4)
-            return path.exists() or self._clock() >= limit
+                end = min(end, self._told_to_stop_at + limits.disruptionGraceSeconds * 3 / 4)
+            return path.exists() or self._clock() >= end
 
         if not path.exists():
             self._say(f"waiting for what was captured to be stored, {limits.uploadTimeoutSeconds} s at the most")

@@ -198,8 +198,8 @@ class _Run:
         """After the launcher the collector ends by itself; where something is left, SIGTERM bounds it."""
         if not (self._layout.spool / spool.DRAINED).exists():
             collector.terminate()
-        limit = time.monotonic() + self._stop_seconds
-        while collector.wait(_POLL_SECONDS) is None and time.monotonic() < limit and self._interrupts.count < 2:
+        end = time.monotonic() + self._stop_seconds
+        while collector.wait(_POLL_SECONDS) is None and time.monotonic() < end and self._interrupts.count < 2:
             self._poll()
 
     def _start_collector(self) -> Process:
