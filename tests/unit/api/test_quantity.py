@@ -24,7 +24,7 @@ from shapetrace_api.scalars import QUANTITY_PATTERN, Quantity
         ("1.5Ki", "1536"),
     ],
 )
-def test_amounts(text: str, amount: str) -> None:
+def test_an_amount_is_read_in_base_units(text: str, amount: str) -> None:
     assert parse(text) == Decimal(amount)
 
 

@@ -162,7 +162,7 @@ def test_a_runners_own_keys_leave_out_what_it_leaves_out() -> None:
     assert set(keys(runner)) == {(2, None, None, None), (1, None, None, None)}
 
 
-def test_other_plans() -> None:
+def test_the_plan_is_what_each_runner_iterates_over() -> None:
     assert keys(DecodeCudaGraphRunner(dsa_dual_graph=True))[0] == (2, None, None, "dense")
     assert keys(DecodeCudaGraphRunner(ragged_verify_mode=True, captured_req_width=4))[0][0] == 8
     assert keys(DecodeCudaGraphRunner(record_nolora_graph=True, _tree_mode=True)) == [

@@ -23,7 +23,7 @@ LIMITS = Limits(uploadTimeoutSeconds=300, disruptionGraceSeconds=60)
         (100, "Stopped", 145, 150),
     ],
 )
-def test_the_last_moment(stopped_at, reason, terminated_at, expected) -> None:
+def test_the_last_moment_is_that_of_the_limit_that_ends_first(stopped_at, reason, terminated_at, expected) -> None:
     assert last_moment(LIMITS, stopped_at, reason, terminated_at) == expected
 
 
@@ -39,5 +39,5 @@ def test_parts_have_their_time(limits, expected) -> None:
     assert upload_until(1000, limits) == expected
 
 
-def test_nobody_waits() -> None:
+def test_uploads_have_no_end_while_nobody_waits() -> None:
     assert upload_until(None, LIMITS) is None

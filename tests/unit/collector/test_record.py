@@ -30,7 +30,7 @@ def test_any_line_becomes_a_record_that_names_no_foreign_place(line) -> None:
         assert record.error
 
 
-def test_a_good_line(writer) -> None:
+def test_a_line_that_is_whole_gives_the_key_of_its_object(writer) -> None:
     record = parse(3, good(writer))
     assert (record.key, record.error) == ("traces/rank-00003/Decode__bs_4__lora-nolora.json.gz", None)
 

@@ -49,7 +49,7 @@ def test_a_rank_that_is_done_and_gone_is_waited_past() -> None:
         (Observed(RANKS, [Exit("engine", RANKS, 2)], HOOKED, {0: {}}), Reason.ENGINE_FAILED, None),
     ],
 )
-def test_the_first_cause(seen: Observed, reason: Reason, rank: int | None) -> None:
+def test_the_first_cause_is_named_with_its_rank(seen: Observed, reason: Reason, rank: int | None) -> None:
     cause = cause_of(seen)
     assert cause is not None
     assert (cause.reason, cause.rank) == (reason, rank)

@@ -24,7 +24,7 @@ HERE = len(os.sched_getaffinity(0))
         ({"cpu.max": "nonsense"}, HERE),
     ],
 )
-def test_usable_cores(tmp_path: Path, files: dict[str, str], cores: int) -> None:
+def test_usable_cores_are_bounded_by_the_quota_of_the_cgroup(tmp_path: Path, files: dict[str, str], cores: int) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

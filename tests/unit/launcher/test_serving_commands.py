@@ -39,7 +39,7 @@ def made(
 
 
 @pytest.mark.parametrize("version", SGLANG_VERSIONS)
-def test_sglang(version: str) -> None:
+def test_sglang_is_launched_with_models_ranks_and_sizes_of_the_spec(version: str) -> None:
     command = made(
         "sglang", version, "--mem-fraction-static", "0.8", targets=[DECODE, PREFILL], tensor=4, pipeline=2,
         dataReplicas=2,
@@ -75,7 +75,7 @@ def test_sglang_with_every_kind_of_model_on_a_cpu() -> None:
 
 
 @pytest.mark.parametrize("version", ["0.26.0", "0.32.0", "0.33.1.dev5+g1", "0.1.dev1+g2"])
-def test_vllm(version: str) -> None:
+def test_vllm_is_served_with_models_ranks_and_sizes_of_the_spec(version: str) -> None:
     command = made("vllm", version, "--max-model-len", "8192", targets=[TOKENS], tensor=4, dataReplicas=2)
     assert command.argv == (
         "python3", "-m", "vllm.entrypoints.cli.main", "serve", "/models/target",

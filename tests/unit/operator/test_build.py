@@ -123,7 +123,7 @@ def variables(container: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))
-def test_golden(name: str) -> None:
+def test_the_jobs_are_those_that_were_reviewed(name: str) -> None:
     """SHAPETRACE_UPDATE_GOLDEN=1 writes the files anew; the difference belongs into the review."""
     path = GOLDEN / f"{name}.yaml"
     if os.environ.get("SHAPETRACE_UPDATE_GOLDEN"):

@@ -13,7 +13,7 @@ IMAGES = {"SHAPETRACE_IMAGE": "a:1", "SHAPETRACE_ENGINE_IMAGE": "b:1"}
 OPERATOR = Path(__file__).parents[3] / "operator"
 
 
-def test_images_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_operator_without_both_images_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         read([], {"SHAPETRACE_IMAGE": "a:1"})
     assert ended.value.code == 2

@@ -49,7 +49,7 @@ def indexed() -> Any:
     return index
 
 
-def test_an_sglang_capture(indexed) -> None:
+def test_a_capture_of_sglang_is_indexed_as_it_was_counted_by_hand(indexed) -> None:
     index = indexed(SGLANG)
     assert index["error"] is None
     assert (index["events"], index["launches"]) == (61_713, 546)
@@ -73,7 +73,7 @@ def test_the_rows_of_an_sglang_capture_are_its_batch_size(indexed) -> None:
     assert index["gemmRows"]["aiter::gemm_a16w16"] == {"32": 144}
 
 
-def test_a_vllm_capture(indexed) -> None:
+def test_a_capture_of_vllm_is_indexed_as_it_was_counted_by_hand(indexed) -> None:
     index = indexed(VLLM)
     assert index["error"] is None
     assert (index["events"], index["launches"], index["launchesInWindows"]) == (131_243, 428, 421)
