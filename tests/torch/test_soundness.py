@@ -305,15 +305,17 @@ class Variants:
             for record in lines(folder(root) / "captures.jsonl")
         }
 
-    def judged(self, content: Mapping[str, str], *, state: bool = True) -> dict[str, Any]:
+    def judged(self, content: Mapping[str, str], *, state: bool = True, default: str = "") -> dict[str, Any]:
         """Tag -> verdict; ``content`` says what really ran where it is not the label, ``state`` whether the record has
-        the engine's own words."""
+        the engine's own words. A value that is the ``default`` is left out of the labels."""
         entries = []
         for shape in self.shapes:
             record, index = self._by_tag[content.get(shape.tag, shape.tag)]
-            relabelled = {**index, "metadata": {**index["metadata"], "tag": shape.tag}, "spans": [shape.tag]}
+            variants = {axis: value for axis, value in shape.variants.items() if value != default}
+            tag = Shape(shape.runner, shape.unit, shape.size, variants).tag
+            relabelled = {**index, "metadata": {**index["metadata"], "tag": tag}, "spans": [tag]}
             witnesses = record["witnesses"] if state else {**record["witnesses"], "engine": None}
-            entries.append({"key": shape.tag, "tag": shape.tag, "index": relabelled, "witnesses": witnesses})
+            entries.append({"key": tag, "tag": tag, "index": relabelled, "witnesses": witnesses})
         found = judge([{"rank": 0, "traces": entries}], engine="command")
         return {item.trace.tag: item for item in found.traces.values()}
 
@@ -345,6 +347,19 @@ def test_a_swap_of_sampling_at_one_size_is_found(variants: Variants) -> None:
     wrong = {item.trace.size for item in found.values() if item.variants["sampling"] == "contradicted"}
     assert wrong == {4}
     assert all("sampling" in " ".join(item.holds) for item in found.values() if item.trace.size == 4)
+
+
+def test_a_swap_with_a_default_that_labels_leave_out_is_found(variants: Variants) -> None:
+    honest = variants.judged({}, default="random")
+    assert {word for item in honest.values() for axis, word in item.variants.items() if axis == "sampling"} == {
+        "distinct"
+    }
+    found = variants.judged(exchanged(variants, "sampling", (4,)), default="random")
+    wrong = {tag for tag, item in found.items() if item.variants.get("sampling") == "contradicted"}
+    assert wrong == {tag for tag, item in found.items() if item.trace.size == 4}
+    held = {tag: item.holds[0].partition(" (")[0] for tag, item in found.items() if tag in wrong}
+    assert set(held.values()) == {"sampling greedy", "no sampling"}
+    assert all(("sampling-greedy" in tag) is (text == "no sampling") for tag, text in held.items())
 
 
 @pytest.mark.parametrize("axis", sorted(AXES))
