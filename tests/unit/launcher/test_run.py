@@ -25,6 +25,7 @@ def test_all_ranks_done_and_drained_is_exit_0(tmp_path: Path) -> None:
             "exitCode": None,
             "signal": None,
             "message": "2 of 2 ranks are done",
+            "models": [],
         }
 
 
