@@ -23,6 +23,7 @@ _UNIT = re.compile(r"[a-z]+")
 _RUNNER = re.compile(
     r"(?P<name>[^-]+)(?:-draft(?P<draft>\d+))?(?:-step(?P<step>\d+))?(?:-w(?P<width>\d+))?(?:-n(?P<ordinal>\d+))?"
 )
+_SGLANG_AXES = ("attention", "lora", "stream")
 _SIZE = re.compile(r"(?P<unit>[a-z]+)_(?P<size>[1-9]\d*)")
 
 
@@ -172,14 +173,31 @@ class Shape:
             raise TagError(f"{value!r} is no shape: {error}") from None
 
 
-def upstream_alias(shape: Shape, tensor_rank: int) -> str:
-    """The name SGLang gives the same trace, for tools that parse it.
+def sglang_name(shape: Shape, tensor_rank: int) -> str | None:
+    """The name that SGLang, from 0.5.22 on, gives its own trace of the same capture; None where it writes none.
 
-    Order of the variants: attention, lora, stream (SGLang 0.5.22, ``DecodeCudaGraphRunner._set_profile_trace_tag``);
-    further axes follow in sorted order. Never read back: it is ambiguous by construction.
+    ``DecodeCudaGraphRunner._set_profile_trace_tag`` and ``_profile_runner_name``: of this class and those made from it,
+    whose names end as its own does. The plain class of a draft has a prefix; steps, indices and further axes are not in
+    the name, so that it may be that of several captures.
     """
-    variants = dict(shape.variants)
-    parts = [shape.runner.name, f"{shape.unit}_{shape.size}"]
+    name = shape.runner.name
+    if shape.unit != "bs" or not name.endswith("CudaGraphRunner"):
+        return None
+    if name == "DecodeCudaGraphRunner" and shape.runner.draft is not None:
+        name = f"Draft{name}"
+    variants = {axis: value for axis, value in shape.variants.items() if axis in _SGLANG_AXES}
+    return _spelled(name, shape, variants, tensor_rank)
+
+
+def upstream_alias(shape: Shape, tensor_rank: int) -> str:
+    """A shape in SGLang's manner, with all of its axes."""
+    return _spelled(shape.runner.name, shape, shape.variants, tensor_rank)
+
+
+def _spelled(name: str, shape: Shape, axes: Mapping[str, str], tensor_rank: int) -> str:
+    """Attention, lora, stream; further axes follow in sorted order."""
+    variants = dict(axes)
+    parts = [name, f"{shape.unit}_{shape.size}"]
     parts += [variants.pop(axis) for axis in ("attention", "lora") if axis in variants]
     if "stream" in variants:
         parts.append(f"stream_{variants.pop('stream')}")

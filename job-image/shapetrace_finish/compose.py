@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from shapetrace_contract import VERSION, keys
 from shapetrace_contract.message import shorten
 from shapetrace_contract.reasons import GOOD_VERDICTS, Reason, Verdict
 from shapetrace_contract.settings import CaptureSettings, EngineSettings, ImageSettings, RunId
-from shapetrace_contract.tag import upstream_alias
+from shapetrace_contract.tag import sglang_name
 from shapetrace_traces.judge import RankVerdict, TraceVerdict, Verdicts
 from shapetrace_traces.judge.evidence import texts
 from shapetrace_traces.manifest import (
@@ -60,8 +61,9 @@ def compose_manifest(
 ) -> Manifest:
     """The manifest of an attempt. ``parts`` are those that were judged."""
     by_rank = {int(part["rank"]): part for part in parts}
+    aliases = _aliases(engine, by_rank, verdicts)
     traces = [
-        _trace(entry, verdicts.traces[entry["key"]], _record(part))
+        _trace(entry, verdicts.traces[entry["key"]], aliases.get(entry["key"]))
         for _, part in sorted(by_rank.items())
         for entry in part.get("traces") or ()
         if entry.get("key") in verdicts.traces
@@ -160,13 +162,25 @@ def _record(part: Part | None) -> Mapping[str, Any]:
     return record if isinstance(record, Mapping) else {}
 
 
-def _trace(entry: Mapping[str, Any], judged: TraceVerdict, record: Mapping[str, Any]) -> ManifestTrace:
+def _aliases(engine: EngineSettings, parts: Mapping[int, Part], verdicts: Verdicts) -> dict[str, str]:
+    """Key -> the engine's own name, of the traces that have one to themselves."""
+    if engine.name != "sglang":
+        return {}
+    found = {}
+    for key, item in verdicts.traces.items():
+        trace, tensor_rank = item.trace, _record(parts.get(item.trace.rank)).get("tp")
+        if trace.stage == keys.CAPTURE:
+            found[key] = sglang_name(trace.shape, tensor_rank if isinstance(tensor_rank, int) else trace.rank)
+    counts = Counter(found.values())
+    return {key: name for key, name in found.items() if name is not None and counts[name] == 1}
+
+
+def _trace(entry: Mapping[str, Any], judged: TraceVerdict, alias: str | None) -> ManifestTrace:
     trace = judged.trace
     witnesses = dict(trace.witnesses)
     if len(json.dumps(witnesses)) > MAX_WITNESS_CHARACTERS:
         witnesses = {"cut": True}
     graph, device = trace.witness("graph"), trace.witness("device") or trace.index.get("device")
-    tensor_rank = record.get("tp")
     return ManifestTrace(
         key=trace.key,
         seq=seq if isinstance(seq := entry.get("seq"), int) else None,
@@ -175,7 +189,7 @@ def _trace(entry: Mapping[str, Any], judged: TraceVerdict, record: Mapping[str, 
         raw_sha256=trace.raw_sha256,
         raw_bytes=entry.get("rawBytes"),
         tag=trace.tag,
-        alias=upstream_alias(trace.shape, tensor_rank if isinstance(tensor_rank, int) else trace.rank),
+        alias=alias,
         shape=trace.shape.to_json(),
         rank=trace.rank,
         stage=trace.stage,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from conftest import Ran
+from shapetrace_contract.tag import Runner, Shape, sglang_name
+from support import reading
 from test_capture import release
 
 WALKS_OFF = ((0, 5, 18), (0, 5, 21))
@@ -41,6 +43,19 @@ def test_the_second_capture_of_the_eagle_draft_overwrites_the_first_file(sglang:
         assert (ran["captures"], len(ran["files"])) == (16, 8)
     else:
         assert ran["captures"] == 8, "one capture a size in this version"
+
+
+def test_its_files_have_the_names_that_we_tell_as_aliases(sglang: Ran) -> None:
+    captured = {"draft": [Shape(Runner("DecodeCudaGraphRunner", draft=0), "bs", size) for size in range(1, 9)]}
+    ours = {"no_axis": "no_axis", "attention": "attention", "streams": "two_streams", "greedy": "greedy"}
+    for theirs, scenario in ours.items():
+        captured[theirs] = [Shape.from_tag(record["tag"]) for record in reading.records(sglang.folder(scenario))]
+    for scenario, shapes in captured.items():
+        names = {f"{sglang_name(shape, 0)}.json.gz" for shape in shapes}
+        if release(sglang.version) >= (0, 5, 22):
+            assert set(sglang.returned(f"upstream_{scenario}")["files"]) == names, scenario
+        elif _has_mode(sglang.version) and scenario == "no_axis":
+            assert set(sglang.returned(f"upstream_{scenario}")["files"]) == names, "the plain ones are older"
 
 
 def test_a_backend_that_does_not_step_its_profiler_ends_the_start_up(sglang: Ran) -> None:

@@ -150,8 +150,9 @@ class ManifestTrace(_Model):
     raw_sha256: str | None = None
     raw_bytes: int | None = None
     tag: str
-    alias: str
-    """The engine's own name for it, for tools that parse names; never read back."""
+    alias: str | None = None
+    """The name of SGLang's own trace of it (from 0.5.22 on), for tools that parse names; never read back. None where
+    several traces would have it, and of other engines."""
     shape: dict[str, Any]
     rank: int
     stage: str = "capture"

@@ -24,6 +24,7 @@ ON_EVERY_VERSION = (
     "upstream_attention",
     "upstream_streams",
     "upstream_greedy",
+    "upstream_draft",
     "upstream_breakable",
 )
 """What depends on the version of SGLang. The rest depends on ours."""

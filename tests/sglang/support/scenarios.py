@@ -359,6 +359,11 @@ def upstream_greedy(folder: Path) -> dict[str, Any]:
     return _upstream(folder, eagle_draft_runner(SIZES, rejection_sampling=True))
 
 
+def upstream_draft(folder: Path) -> dict[str, Any]:
+    """The plain runner, of a draft."""
+    return _upstream(folder, decode_runner(owner=model_runner(draft=0)))
+
+
 def upstream_breakable(folder: Path) -> dict[str, Any]:
     return _upstream(folder, decode_runner(backend="breakable"))
 

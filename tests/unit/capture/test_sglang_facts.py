@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from shapetrace_capture.adapters.sglang import facts
 from shapetrace_capture.ranks import RankId
-from shapetrace_contract.tag import Runner, Shape, upstream_alias
+from shapetrace_contract.tag import Runner, Shape, sglang_name
 
 
 class Unset:
@@ -93,7 +93,7 @@ def test_each_field_that_is_set_is_an_axis(key: dict[str, Any], axes: dict[str, 
 def test_the_alias_is_the_name_that_sglang_gives_the_same_trace() -> None:
     axes = facts.axes_of({"size": 8, "stream_idx": 1, "variant_label": "nolora", "attention_variant": "sparse"})
     shape = Shape(Runner("DecodeCudaGraphRunner"), "bs", 8, axes)
-    assert upstream_alias(shape, 3) == "DecodeCudaGraphRunner_bs_8_sparse_nolora_stream_1_rank3"
+    assert sglang_name(shape, 3) == "DecodeCudaGraphRunner_bs_8_sparse_nolora_stream_1_rank3"
 
 
 @dataclass(frozen=True)

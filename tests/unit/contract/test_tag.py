@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shapetrace_contract.tag import Runner, Shape, TagError, escape, unescape, upstream_alias
+from shapetrace_contract.tag import (
+    MAX_TAG_BYTES,
+    Runner,
+    Shape,
+    TagError,
+    escape,
+    sglang_name,
+    unescape,
+    upstream_alias,
+)
 
 TEXT = st.text(min_size=1, max_size=12) | st.text(alphabet="_-~ab/.", min_size=1, max_size=12)
 NUMBER = st.none() | st.integers(0, 99)
@@ -75,3 +84,30 @@ def test_the_alias_is_the_upstream_spelling() -> None:
     both = Shape(Runner("DecodeCudaGraphRunner"), "bs", 8, {"lora": "nolora", "attention": "sparse", "stream": "1"})
     assert upstream_alias(plain, 3) == "DecodeCudaGraphRunner_bs_8_rank3"
     assert upstream_alias(both, 0) == "DecodeCudaGraphRunner_bs_8_sparse_nolora_stream_1_rank0"
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [
+        ("DecodeCudaGraphRunner__bs_8", "DecodeCudaGraphRunner_bs_8_rank3"),
+        (
+            "DecodeCudaGraphRunner-w4__bs_8__attention-sparse__lora-nolora__stream-1",
+            "DecodeCudaGraphRunner_bs_8_sparse_nolora_stream_1_rank3",
+        ),
+        ("DecodeCudaGraphRunner-draft0__bs_8", "DraftDecodeCudaGraphRunner_bs_8_rank3"),
+        ("EAGLEDraftCudaGraphRunner-draft0-step1__bs_8__greedy-greedy", "EAGLEDraftCudaGraphRunner_bs_8_rank3"),
+        ("DecodeCudaGraphRunner-w4__tok_8", None),
+        ("PrefillCudaGraphRunner__tok_8", None),
+        ("NPUGraphRunner__bs_8", None),
+        ("Unheard__unknown_8", None),
+    ],
+)
+def test_the_name_of_sglangs_own_trace(tag: str, name: str | None) -> None:
+    assert sglang_name(Shape.from_tag(tag), 3) == name
+
+
+def test_the_longest_tag_has_such_a_name_too() -> None:
+    value = "a" * (MAX_TAG_BYTES - len("DecodeCudaGraphRunner-draft0__bs_1__attention-"))
+    longest = Shape(Runner("DecodeCudaGraphRunner", draft=0), "bs", 1, {"attention": value})
+    assert len(longest.tag) == MAX_TAG_BYTES
+    assert sglang_name(longest, 0) == f"DraftDecodeCudaGraphRunner_bs_1_{value}_rank0"

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from shapetrace_contract import keys
 from shapetrace_contract.settings import EngineSettings, ImageSettings
+from shapetrace_contract.tag import Shape
 from shapetrace_finish.__main__ import main
 from shapetrace_finish.about import describe_content, describe_engine, describe_software
 from shapetrace_traces.manifest import Manifest
@@ -198,6 +199,40 @@ def test_what_each_step_of_a_capture_took_is_in_the_manifest(attempt: Any) -> No
     assert told == [{"start": 0.5, "save": 2.0}, {}, {}, {}, {}, {"start": 1.5}]
     written = json.loads(attempt.store.get(keys.MANIFEST), parse_constant=pytest.fail)
     assert {"start": 0.5, "save": 2.0} in [trace["timesSeconds"] for trace in written["traces"]]
+
+
+def aliases(attempt: Any, engine: str, *tags: str) -> list[str | None]:
+    """Of rank 0, where two ranks of one tensor group captured the same."""
+    attempt.engine = EngineSettings(name=engine, parallelism={"tensor": 2})
+    shapes = [labelled(tag) for tag in tags]
+    for rank in (0, 1):
+        attempt.put_rank(rank, shapes)
+    found = {(trace.rank, trace.tag): trace.alias for trace in finish(attempt).traces}
+    assert len(found) == 2 * len(tags)
+    first, second = ([found[rank, shape.tag] for shape in shapes] for rank in (0, 1))
+    assert second == [name and name.replace("_rank0", "_rank1") for name in first]
+    return first
+
+
+def labelled(tag: str) -> Shape:
+    return Shape.from_tag(f"{tag}__attention-dense__lora-lora")
+
+
+def test_target_and_draft_have_the_names_that_sglang_gives_them(attempt: Any) -> None:
+    found = aliases(attempt, "sglang", "DecodeCudaGraphRunner__bs_8", "DecodeCudaGraphRunner-draft0__bs_8")
+    name = "DecodeCudaGraphRunner_bs_8_dense_lora_rank0"
+    assert found == [name, f"Draft{name}"]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "torch", "command"])
+def test_an_engine_without_such_names_gives_none(attempt: Any, engine: str) -> None:
+    assert aliases(attempt, engine, "DecodeCudaGraphRunner__bs_8") == [None]
+
+
+def test_a_name_that_sglang_would_give_twice_is_nobodys(attempt: Any) -> None:
+    first, again = "EAGLEDraftCudaGraphRunner-draft0-step0", "EAGLEDraftCudaGraphRunner-draft0-step1"
+    found = aliases(attempt, "sglang", f"{first}__bs_8", f"{again}__bs_8", f"{first}__bs_4")
+    assert found == [None, None, "EAGLEDraftCudaGraphRunner_bs_4_dense_lora_rank0"]
 
 
 def test_the_sequence_of_the_kernels_travels_in_the_manifest() -> None:

@@ -99,7 +99,7 @@ def test_a_whole_run_is_complete_and_every_label_is_supported(attempt: Any) -> N
         assert hashlib.sha256(attempt.store.get(trace.key)).hexdigest() == trace.sha256
     first = manifest.traces[0]
     assert (first.graph, first.device) == (False, "cpu")
-    assert first.alias == "DecodeRunner_bs_1_dense_lora_rank0"
+    assert first.alias is None, "the torch engine writes no traces of its own"
     assert [(item.rank, item.tp, item.node, item.verdict) for item in manifest.ranks] == [
         (0, 0, "node-a", Verdict.COMPLETE),
         (1, 1, "node-a", Verdict.COMPLETE),
