@@ -158,15 +158,16 @@ def test_numbers_and_texts_are_both_amounts(kubectl: Kubectl) -> None:
 
 @pytest.mark.usefixtures("crd")
 def test_the_table_shows_the_columns_in_order(kubectl: Kubectl, namespace: str) -> None:
-    run = merge(BASE, {"spec": {"models": [{"name": "org/model"}]}})
+    run = merge(BASE, {"spec": {"models": [{"pvc": {"claimName": "weights", "path": "team/large"}}]}})
     assert _complaints(kubectl, "create", [run], "-n", namespace) == {}
     progress = {"summary": "32/32", "ranksSummary": "2/2"}
     manifest = {"uri": "s3://b/m.json", "sha256": "0" * 64}
     status = {"phase": "Succeeded", "verdict": "Complete", "attempt": 1, "progress": progress, "manifest": manifest}
+    status |= {"model": "large"}  # as the operator names it, whatever its source
     patch = json.dumps({"status": status})
     kubectl("patch", "prun/case", "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
     head, row = kubectl("get", "prun", "-n", namespace, "-o", "wide").stdout.splitlines()
     wide = ["ENGINE", "ATTEMPT", "REASON", "MANIFEST"]
     assert head.split() == ["NAME", "PHASE", "VERDICT", "CAPTURED", "RANKS", "MODEL", "AGE", *wide]
-    assert row.split()[:6] == ["case", "Succeeded", "Complete", "32/32", "2/2", "org/model"]
+    assert row.split()[:6] == ["case", "Succeeded", "Complete", "32/32", "2/2", "large"]
     assert row.split()[7:] == ["command", "1", "s3://b/m.json"], "a run that did not fail has no reason"
