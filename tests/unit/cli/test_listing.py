@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapetrace_cli.errors import CliError
 from shapetrace_cli.listing import ManifestError, read_listing, safe_key
@@ -103,7 +103,7 @@ def test_a_key_listed_twice_is_refused(tmp_path: Path) -> None:
         read_listing(json.dumps(manifest).encode())
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),

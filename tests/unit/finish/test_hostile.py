@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapetrace_collector import part
 from shapetrace_collector.record import parse
@@ -57,7 +57,7 @@ def raw_trace(label: Shape, **metadata: Any) -> bytes:
     return json.dumps({"shapetrace": metadata, "traceEvents": []}).encode()
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=80)
 @given(
     records=st.tuples(*[some("shape", "seq", "stage", "epoch", "witnesses", "dirty", "error", "file")] * 4),
     metadata=st.tuples(*[some("rank", "stage", "epoch", "shape", "tag")] * 4),

@@ -85,7 +85,7 @@ def test_counters_that_add_up_to_more_than_the_schema_holds_are_cut(stage: Any) 
     assert run.status["progress"]["bytes"] == 2**53
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     text=st.text(max_size=20),
     time=st.sampled_from(

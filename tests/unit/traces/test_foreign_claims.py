@@ -112,7 +112,7 @@ def test_a_span_of_ours_that_says_another_shape_is_no_proof_either(tmp_path: Pat
     assert [item.shape for item in report.findings] == [None]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     held=st.sets(st.integers(1, 32), min_size=1, max_size=5),
     named=st.lists(st.integers(1, 32), min_size=5, max_size=5, unique=True),

@@ -95,7 +95,7 @@ def test_a_capture_that_has_its_variants_in_its_name_gets_no_other(tmp_path: Pat
     assert len(make_plan(report, "tag").refused) == 4
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     sizes=st.sets(st.integers(1, 64), min_size=4, max_size=6),
     chance=st.randoms(use_true_random=False),

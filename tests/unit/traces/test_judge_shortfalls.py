@@ -108,7 +108,7 @@ def right_rows(draw: st.DrawFn) -> tuple[list[int], int, list[dict[int, int]]]:
     return sizes, width, rows
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(right_rows(), st.booleans())
 def test_no_right_family_is_short_of_rows(case: tuple[list[int], int, list[dict[int, int]]], is_told: bool) -> None:
     """Also where nobody told the width."""
@@ -118,7 +118,7 @@ def test_no_right_family_is_short_of_rows(case: tuple[list[int], int, list[dict[
     assert not {"unproven", "contradicted"} & set(said.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 64), min_size=4, max_size=9, unique=True), st.data())
 def test_a_label_with_fewer_rows_is_never_called_borne_out(sizes: list[int], data: st.DataObject) -> None:
     """Any labels that are too large, fewer than half of them: none is proven, and all but the largest are found."""

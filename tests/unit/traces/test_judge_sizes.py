@@ -105,14 +105,14 @@ any_products = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sizes_of_a_family, st.lists(any_products, min_size=1, max_size=6), st.booleans())
 def test_a_correct_family_is_never_condemned(sizes: list[int], products: list[Product], weights: bool) -> None:
     entries = [entry(shape(size), index(products, size, weights=weights)) for size in sizes]
     assert "contradicted" not in supports(entries).values()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes_of_a_family, st.lists(any_products, max_size=6), st.integers(1, 9))
 def test_one_product_with_the_rows_that_the_label_claims_proves_a_family(
     sizes: list[int], products: list[Product], width: int
@@ -125,7 +125,7 @@ def test_one_product_with_the_rows_that_the_label_claims_proves_a_family(
         assert set(supports(unseen).values()) == {"proven"}, "no product speaks of another factor"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes_of_a_family, st.integers(1, 4), st.integers(2, 4), st.lists(any_products, max_size=3))
 def test_labels_that_slipped_by_the_factor_between_two_products_are_not_proven(
     sizes: list[int], width: int, slip: int, more: list[Product]
@@ -162,7 +162,7 @@ def test_where_sizes_changed_places_the_others_may_have_slipped_all_the_same() -
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes_of_a_family, st.integers(2, 9), st.integers(2, 4))
 def test_labels_that_all_slipped_by_one_factor_are_not_proven(sizes: list[int], width: int, slip: int) -> None:
     """A cursor that is one off in 64, 32, 16, ...: every product fits, with a factor that nothing explains."""
@@ -210,7 +210,7 @@ def test_two_factors_of_one_product_are_told_apart_though_rows_coincide(sizes: t
 random_rows = st.lists(st.lists(st.integers(1, 16), min_size=1, max_size=4), min_size=2, max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(random_rows, st.booleans())
 def test_experts_whose_rows_depend_on_the_data_condemn_nothing_beside_a_router(
     rows: list[list[int]], same_weight: bool
@@ -227,7 +227,7 @@ def test_experts_whose_rows_depend_on_the_data_condemn_nothing_beside_a_router(
     assert "contradicted" not in supports(entries).values()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sizes_of_a_family, st.lists(any_products, max_size=5), st.integers(1, 9), st.data())
 def test_two_swapped_sizes_are_found_and_named(
     sizes: list[int], products: list[Product], factor: int, data: st.DataObject
@@ -241,7 +241,7 @@ def test_two_swapped_sizes_are_found_and_named(
     assert found[shape(two).tag].startswith(f"size {one} (")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes_of_a_family, exact_products, st.data())
 def test_any_shuffle_is_named_trace_by_trace(sizes: list[int], product: Product, data: st.DataObject) -> None:
     content = dict(zip(sizes, data.draw(st.permutations(sizes)), strict=True))
@@ -303,7 +303,7 @@ def test_a_swap_among_unpadded_sizes_is_found_though_the_small_ones_are_padded()
     assert found.keys() == {"DecodeRunner__bs_16", "DecodeRunner__bs_32"}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.integers(1, 64), min_size=3, max_size=10, unique=True),
     st.sampled_from([2, 4, 8, 16]),

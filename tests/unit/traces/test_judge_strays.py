@@ -121,7 +121,7 @@ def test_rows_of_no_whole_size_are_no_stray() -> None:
 families = st.lists(st.integers(1, 64), min_size=3, max_size=10, unique=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(families, st.integers(1, 4), st.lists(st.integers(1, 9), max_size=3), st.integers(1, 200), st.data())
 def test_a_label_replaced_by_a_larger_one_is_found(
     sizes: list[int], width: int, factors: list[int], label: int, data: st.DataObject
@@ -143,7 +143,7 @@ def test_a_label_replaced_by_a_larger_one_is_found(
         assert {word for key, word in said.items() if key != label} == {"proven"}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(families, st.integers(1, 4), st.lists(st.integers(1, 9), max_size=3), st.integers(1, 64), st.data())
 def test_a_label_replaced_by_a_smaller_one_is_never_proven(
     sizes: list[int], width: int, factors: list[int], label: int, data: st.DataObject

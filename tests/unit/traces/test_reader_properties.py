@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapetrace_traces.index import index_stream
 from shapetrace_traces.reader import source, walk
 
-MORE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MORE = settings(max_examples=60)
 
 
 @pytest.fixture(scope="module", autouse=True)
