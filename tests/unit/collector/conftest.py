@@ -183,7 +183,8 @@ class CollectorProcess:
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
-    def wait(self, seconds: float = 30.0) -> int:
+    def wait(self, seconds: float = 120.0) -> int:
+        """Exit code. A store that stood still costs its clients a timeout and a pause before they ask again."""
         return self.process.wait(seconds)
 
 

@@ -293,14 +293,15 @@ def test_an_outage_is_waited_out_and_shown(pod, run, writer, until) -> None:
     assert running.rank(0).message is None
 
 
-def test_when_the_time_is_over_the_parts_say_what_is_missing(make_pod, run, writer) -> None:
+def test_when_the_time_is_over_the_parts_say_what_is_missing(make_pod, run, writer, until) -> None:
     pod = make_pod(uploadTimeoutSeconds=2)
     store = Flaky(pod.store, away=lambda key: key.endswith("bs_2.json.gz"))
+    running = run(pod, store=store)
     for size in (1, 2, 4):
         pod.ranks[0].capture(writer.shape(size))
     pod.ranks[0].done()
+    until(lambda: running.rank(0).uploaded == 2)
     pod.stop()
-    running = run(pod, store=store)
     assert running.join() is False
     part = pod.part(0)
     assert [trace["tag"] for trace in part["traces"]] == [writer.shape(1).tag, writer.shape(4).tag]

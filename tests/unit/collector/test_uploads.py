@@ -75,7 +75,7 @@ def test_a_few_at_once_and_no_more(bench, until) -> None:
         with lock:
             active += 1
             most = max(most, active)
-        assert go.wait(10)
+        assert go.wait(60)
         with lock:
             active -= 1
         return line_of(record)
