@@ -17,21 +17,26 @@ from typing import Any
 
 from shapetrace_contract import spool
 
-PRELUDE = """
+START = """
 import os, signal, sys
 from pathlib import Path
 from shapetrace_contract import spool
 ROOT = Path(os.environ["SHAPETRACE_SPOOL"])
+def say(name, text="x"):
+    (ROOT / f"writing-{name}").write_text(str(text))
+    (ROOT / f"writing-{name}").rename(ROOT / name)
+"""
+PRELUDE = (
+    START
+    + """
 RANK = int(os.environ.get("RANK", "0"))
 FOLDER = spool.rank_folder(ROOT, RANK)
 def record(**hooks): spool.write_json(FOLDER / spool.RANK, {"rank": RANK, "hooks": hooks or {"engine": "applied"}})
 def done(): spool.write_json(FOLDER / spool.DONE, {"records": 0, "ok": True})
-def wait_for(path):
-    import time
-    while not path.exists(): time.sleep(0.01)
 def hang():
     while True: signal.pause()
 """
+)
 
 
 def wait_for(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -49,14 +54,10 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-SERVER = """
-import os, signal, socket, sys, time
-from pathlib import Path
-from shapetrace_contract import spool
-ROOT = Path(os.environ["SHAPETRACE_SPOOL"])
-def say(name, text="x"):
-    (ROOT / f"writing-{name}").write_text(text)
-    (ROOT / f"writing-{name}").rename(ROOT / name)
+SERVER = (
+    START
+    + """
+import socket, time
 def process(*errors): spool.write_json(spool.process_file(ROOT, os.getpid()), {"errors": list(errors)})
 def record(rank=0):
     spool.write_json(spool.rank_folder(ROOT, rank) / spool.RANK, {"rank": rank, "hooks": {"x": "applied"}})
@@ -70,6 +71,7 @@ def serve():
         connection.sendall(b"HTTP/1.1 404 Not Found\\r\\n\\r\\n")
         connection.close()
 """
+)
 """A stand-in for an engine that serves: it captures nothing, writes the records that the hooks would, and listens."""
 SERVERS = {"sglang": "sglang/launch_server.py", "vllm": "vllm/entrypoints/cli/main.py"}
 
@@ -121,7 +123,8 @@ class Launched:
             "PYTHONDONTWRITEBYTECODE": "1",
             "SHAPETRACE_SPOOL": str(self.spool),
             "SHAPETRACE_ENGINE": json.dumps(engine_settings),
-            "SHAPETRACE_LIMITS": json.dumps(limits),
+            # in seconds of the test, whatever the clock of the launcher says
+            "SHAPETRACE_LIMITS": json.dumps({"uploadTimeoutSeconds": 300 * fast, **limits}),
             "SHAPETRACE_TERMINATION_LOG": str(self.termination),
             **(variables or {}),
         }

@@ -140,7 +140,7 @@ def test_the_log_hears_how_much_is_there(tmp_path: Path, capsys: pytest.CaptureF
         stream.truncate(3 * 1024**3)  # sparse: no disk is used
     said = ""
     with fetch.Progress("org/model", tmp_path, say_seconds=0.01):
-        limit = time.monotonic() + 10
+        limit = time.monotonic() + 60
         while not said and time.monotonic() < limit:
             said = capsys.readouterr().out
             time.sleep(0.01)

@@ -30,10 +30,9 @@ def test_all_ranks_done_and_drained_is_exit_0(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_serves_on_is_stopped_once_every_rank_is_done(tmp_path: Path) -> None:
-    script = "record(); done(); (ROOT / f'pid-{RANK}').write_text(str(os.getpid())); hang()"
+    script = "record(); say(f'pid-{RANK}', os.getpid()); done(); hang()"
     with Launched(tmp_path, script, ranks=2, disruptionGraceSeconds=1) as run:
         run.drain()
-        wait_for("both pids", lambda: run.has("pid-0")() and run.has("pid-1")())
         run.process.send_signal(signal.SIGTERM)  # else it may take its 30 s to end by itself
         code, _ = run.end()
         assert code == 0, "done and drained before the kubelet asked"
@@ -44,8 +43,7 @@ def test_an_engine_that_serves_on_is_stopped_once_every_rank_is_done(tmp_path: P
 def test_the_first_dead_rank_is_noted_although_the_others_die_too(tmp_path: Path) -> None:
     script = """
 record()
-(ROOT / f"writing-{RANK}").write_text(str(os.getpid()))
-(ROOT / f"writing-{RANK}").rename(ROOT / f"pid-{RANK}")
+say(f"pid-{RANK}", os.getpid())
 hang()
 """
     with Launched(tmp_path, script, ranks=3) as run:
@@ -164,11 +162,11 @@ STUBBORN = "import signal; signal.signal(15, lambda *_: 0); print('up', flush=Tr
 signal.signal(signal.SIGTERM, lambda *_: None)
 child = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE)
 child.stdout.readline()
-(ROOT / "pids").write_text(f"{os.getpid()} {child.pid}")
+say("pids", f"{os.getpid()} {child.pid}")
 hang()
 """
     with Launched(tmp_path, script, disruptionGraceSeconds=1) as run:
-        wait_for("the pids", lambda: run.has("pids")() and " " in (run.spool / "pids").read_text())
+        wait_for("the pids", run.has("pids"))
         run.process.send_signal(signal.SIGTERM)
         stopped = run.stopped()
         assert (stopped["reason"], stopped["signal"]) == ("Stopped", signal.SIGTERM)
