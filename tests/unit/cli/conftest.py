@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shapetrace_cli import report
 
 from .attempts import RELATIVE, make_attempt
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is told by the clock, and a busy machine takes longer than a person's patience for next to nothing."""
+    monkeypatch.setattr(report, "TELL_AFTER_SECONDS", 3600.0)
+    monkeypatch.setattr(report, "_LINE_EVERY_SECONDS", 3600.0)
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def test_relabel_refuses_a_target_before_it_reads(tmp_path: Path, out: str, caps
     assert files(tmp_path) == before
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_index_waits_for_no_pipe_and_says_what_the_manifest_is(tmp_path: Path, capsys: Any) -> None:
     kineto.write_tagged(tmp_path, graphs((1, 2)))
     os.mkfifo(tmp_path / "manifest.json")

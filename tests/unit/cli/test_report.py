@@ -23,12 +23,12 @@ class Log(io.StringIO):
         return count
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(90)
 def test_one_large_object_is_told_of_while_it_is_under_way() -> None:
     log = Log()
     with Reporter("dir", 1, 100, log) as reporter:
         reporter.begin("reading 1 file", 0.01)
-        assert log.came.wait(10)
+        assert log.came.wait(60)
     assert log.getvalue() == "dir: reading 1 file\n"
 
 

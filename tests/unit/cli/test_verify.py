@@ -254,7 +254,7 @@ ODD = [
 KEY = "traces/rank-00001/DecodeRunner__bs_2__lora-lora.json.gz"
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("make", "said"), ODD)
 def test_what_lies_in_an_objects_place_is_named_and_the_others_are_verified(
     attempt: Path, capsys: Any, make: Callable[[Path], None], said: str
@@ -271,7 +271,7 @@ def test_what_lies_in_an_objects_place_is_named_and_the_others_are_verified(
     assert "AWS" not in out + err
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("command", ["verify", "show", "fetch"])
 @pytest.mark.parametrize(
     ("make", "said"),
