@@ -235,6 +235,8 @@ def test_a_run_whose_deletion_no_watch_delivered_is_forgotten() -> None:
 def fetch(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> list[RankProgress]:
     async def act(kube: Kube, server: TestServer) -> list[RankProgress]:
         monkeypatch.setattr(names, "PROGRESS_PORT", server.port)
+        for limit in ("CONNECT_SECONDS", "ANSWER_SECONDS"):  # the server of this test may have to wait for a core
+            monkeypatch.setattr(progress, limit, 60.0)
         async with aiohttp.ClientSession(auto_decompress=False) as session:
             return await progress.fetch(session, "127.0.0.1")
 

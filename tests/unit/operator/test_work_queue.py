@@ -12,7 +12,7 @@ from shapetrace_operator import work_queue
 from shapetrace_operator.work_queue import WorkQueue
 
 Reconcile = Callable[[str], Awaitable[float | None]]
-LIMIT_SECONDS = 10.0
+LIMIT_SECONDS = 60.0
 
 
 def play(act: Callable[[WorkQueue[str]], Awaitable[None]], reconcile: Reconcile, workers: int = 2) -> None:
