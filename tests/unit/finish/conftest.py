@@ -15,6 +15,7 @@ from shapetrace_collector.record import parse
 from shapetrace_contract import keys
 from shapetrace_contract.settings import CaptureSettings, EngineSettings, RunId, StoreSettings
 from shapetrace_contract.tag import Runner, Shape
+from shapetrace_finish.__main__ import main
 from shapetrace_traces.index import index_trace
 from shapetrace_traces.manifest import Manifest
 from shapetrace_traces.store import Store, open_store
@@ -108,6 +109,15 @@ class Attempt:
         stored = self.store.put(key, gzip.compress(raw, mtime=0), metadata=metadata)
         line = {"key": stored.key, "sha256": stored.sha256, "bytes": stored.bytes}
         return {**line, "rawSha256": metadata["shapetrace-raw-sha256"], "rawBytes": len(raw)}
+
+    def finish(self) -> int:
+        """The finish as the pod runs it: its exit code."""
+        return main(self.environment, sleep=lambda seconds: None)
+
+    def put_both(self, **more: Any) -> None:
+        """Everything that the ranks of a run leave."""
+        self.put_rank(0, **more)
+        self.put_rank(1, **more)
 
     def put_rank(
         self,

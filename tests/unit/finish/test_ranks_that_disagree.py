@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from shapetrace_contract.reasons import Verdict
-from shapetrace_finish.__main__ import main
-
-
-def finish(attempt: Any) -> int:
-    return main(attempt.environment, sleep=lambda seconds: None)
 
 
 def test_a_rank_with_a_shorter_plan_makes_the_run_partial(attempt: Any) -> None:
     attempt.put_rank(0)
     attempt.put_rank(1, attempt.shapes[:-1])
-    finish(attempt)
+    attempt.finish()
     assert attempt.manifest.verdict is Verdict.PARTIAL
     assert [item.verdict for item in attempt.manifest.ranks] == [Verdict.COMPLETE, Verdict.PARTIAL]
     said = f"rank 1: did not plan {attempt.shapes[-1].tag}, which rank 0 did"
@@ -27,6 +22,6 @@ def test_an_eager_rank_beside_one_with_graphs_makes_the_run_partial(attempt: Any
     attempt.put_rank(0)
     done = {"records": 0, "ok": True, "reason": "Done", "eager": "--disable-cuda-graph"}
     attempt.put_rank(1, [], plan=[], done=done)
-    finish(attempt)
+    attempt.finish()
     assert attempt.manifest.verdict is Verdict.PARTIAL
     assert f"rank 1: planned no graph, though rank 0 planned {len(attempt.shapes)}" in attempt.log.read_text()
