@@ -16,9 +16,11 @@ class Proxy:
         self._connections: set[socket.socket] = set()
         self._lose_answers = False
         self.lost_answers = 0
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        # never listens: while the door is closed it keeps the port from others, and from a client's own connections
+        self._holder = socket.socket()
+        self._holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._holder.bind(("127.0.0.1", 0))
+        self.port = self._holder.getsockname()[1]
         self.open()
 
     @property
@@ -48,6 +50,7 @@ class Proxy:
 
     def close(self) -> None:
         self.refuse()
+        self._holder.close()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import boto3
@@ -22,9 +22,11 @@ import pytest
 BUCKET = "traces"
 GRPC_OFFSET = 10_000
 """SeaweedFS listens for gRPC on each port + 10000."""
+PORTS = range(20_000, 22_700)
+"""Neither these nor those 10000 above are given to connections, which could take one before the server listens."""
 PARTS = ("master", "volume", "filer", "s3")
 HTTPS = "https"
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 def identity(name: str, *actions: str) -> dict[str, object]:
@@ -46,7 +48,7 @@ def credentials(who: dict[str, object]) -> dict[str, str]:
 def free_ports(count: int) -> list[int]:
     """Ports of which also those 10000 above are free."""
     while True:
-        ports = random.sample(range(20_000, 32_000), count)
+        ports = random.sample(PORTS, count)
         try:
             with ExitStack() as held:
                 for port in ports:
@@ -112,9 +114,10 @@ class Seaweed:
         client = self.client()
         while True:
             try:
-                with urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=1):
+                with urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=10):
                     pass
-                client.create_bucket(Bucket=BUCKET)
+                with suppress(client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou):
+                    client.create_bucket(Bucket=BUCKET)
                 client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
                 return
             except Exception as error:

@@ -42,7 +42,7 @@ def shapetrace(server, who: dict[str, str], *arguments: object) -> subprocess.Co
         env={**clean, **who},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

