@@ -252,6 +252,50 @@ def test_launches_that_vary_by_size_and_rank_change_nothing_where_operators_tell
     assert wrong(judged(entries)) == {(1, 4): {"greedy"}}
 
 
+@pytest.mark.parametrize(("is_swapped", "count"), [(False, 0), (True, 2)])
+def test_operators_of_a_first_capture_hide_no_swap_that_launches_show(is_swapped: bool, count: int) -> None:
+    entries = lora(dict.fromkeys(SIZES, (700, 544)))
+    first = lora({16: (545, 700) if is_swapped else (700, 545)})
+    first[not is_swapped]["index"]["sequenceSha256"] = "sets something up"
+    found = judged(entries + first)
+    assert found.unproven == tuple(sorted(item["key"] for item in first))[:count]
+    assert found.verdict is Verdict.COMPLETE, "operators that nothing else has may be anything"
+
+
+def test_operators_that_first_captures_of_either_value_have_condemn_nobody() -> None:
+    entries = lora(dict.fromkeys(SIZES, (700, 544)))
+    for place in (1, 3, 4):
+        entries[place]["index"]["sequenceSha256"] = "sets something up"
+    found = judged(entries + lora(dict.fromkeys((16, 24, 32), (700, 544))))
+    assert found.verdict is Verdict.COMPLETE
+    assert found.unproven == ()
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_launches_of_a_first_capture_condemn_nobody_whatever_other_variants_have(epochs: int) -> None:
+    """It launches two more, and the other value one more."""
+    entries = []
+    for epoch, size, attention in itertools.product(range(1, epochs + 1), SIZES, ("dense", "sparse")):
+        is_first = (epoch, size, attention) == (1, 8, "dense")
+        for value, count in (("lora", 545), ("nolora", 546 if is_first else 544)):
+            label = {"attention": attention, "lora": value}
+            item = entry(size, label, attention, launches=count)
+            item["tag"] = Shape.from_tag(item["tag"]).with_epoch(epoch).tag
+            entries.append({**item, "key": f"traces/rank-00000/{item['tag']}.json.gz"})
+    assert judged(entries).verdict is Verdict.COMPLETE
+
+
+def test_launches_show_a_rank_all_of_whose_labels_changed_places_and_a_variant_s() -> None:
+    entries = [item for rank in range(8) for item in lora(dict.fromkeys(SIZES, (700, 544)), rank)]
+    entries += lora(dict.fromkeys(SIZES, (544, 700)), 8)
+    assert wrong(judged(entries)) == {(8, size): {"lora"} for size in SIZES}
+    entries = []
+    for size, step in itertools.product(SIZES, "12345"):
+        for value, is_more in (("lora", step != "3"), ("nolora", step == "3")):
+            entries.append(entry(size, {"step": step, "lora": value}, step, launches=700 if is_more else 544))
+    assert wrong(judged(entries)) == {(0, size): {"lora"} for size in SIZES}
+
+
 def test_launches_that_are_not_known_are_no_difference() -> None:
     entries = lora(dict.fromkeys(SIZES, (700, 544)))
     entries[0]["index"]["launchesInWindows"] = None

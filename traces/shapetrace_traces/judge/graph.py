@@ -28,7 +28,7 @@ def lacking_graph(trace: Trace) -> Iterator[str]:
         yield f"{unpaired} stream captures in it have no begin or no end"
     elif seen < (graphs or 1):
         yield f"it holds {seen} stream captures of {graphs or 1}: the profiler did not see the runtime's calls"
-    elif not nodes:
+    elif not nodes and not _count(index.get("nodesElsewhere")):  # of another thread, which may be the graph's
         yield "nothing was launched in its stream captures: the profiler did not see the launches"
     if ran:
         yield f"{ran} GPU activities were launched in its stream captures and ran, so they are in no graph"

@@ -159,14 +159,37 @@ class _Runner:
         ways = []
         for pairs in self._alike.values():
             equal = [pair for pair in pairs if not pair.told]
-            is_steady = _is_steady(equal)
+            is_steady = _is_steady([same for context in self._contexts(equal) for same in _by_epoch(context)])
             if is_steady and len({pair.low.size for pair in equal}) >= MIN_SIZES_BY_LAUNCHES:
                 ways.append("launches")
-                for pair in equal:
-                    pair.told = "launches"
+                is_more = _is_more(equal)
+                # operators that differ in few traces tell nothing, but they hide nothing either
+                for pair in [*equal, *self._by_few_operators(pairs)]:
+                    if not pair.told or (pair.more and (pair.more > 0) is is_more):
+                        pair.told = "launches"
             elif equal and not is_steady:
                 ways.append("chance")
         return "launches" in ways and "chance" not in ways
+
+    def _contexts(self, pairs: Iterable[_Pair]) -> list[list[_Pair]]:
+        """Pairs that differ alike, by the values in which they do not differ."""
+        contexts: dict[Values, list[_Pair]] = defaultdict(list)
+        for pair in pairs:
+            label = self._label[pair.low.key]
+            contexts[tuple("" if n in pair.axes else value for n, value in enumerate(label))].append(pair)
+        return list(contexts.values())
+
+    def _by_few_operators(self, pairs: Iterable[_Pair]) -> list[_Pair]:
+        """Those whose operators differ though they are equal in most of their context.
+
+        What differs there is not the value: the first capture of a process sets things up that later ones find ready.
+        """
+        found = []
+        for same in self._contexts(pairs):
+            differing = [pair for pair in same if pair.told == "operators"]
+            if 2 * len(differing) <= len(same):
+                found += differing
+        return found
 
     def _marked(self, *, by_launches: bool) -> dict[str, Any]:
         """Key -> by what a trace is known at other positions."""
@@ -193,21 +216,10 @@ class _Runner:
         return VariantFit("distinct", f"{what} differ from {values(pairs)}")
 
     def _withdraw_chance(self, found: Fits) -> None:
-        """Two values whose operators are equal at most positions and differ at a few.
-
-        What differs there is not the value: the first capture of a process sets things up that later ones find ready.
-        """
+        """Two values whose operators are equal at most positions and differ at a few."""
         for pairs in self._alike.values():
-            contexts: dict[Values, list[_Pair]] = defaultdict(list)
-            for pair in pairs:
-                label = self._label[pair.low.key]
-                contexts[tuple("" if n in pair.axes else value for n, value in enumerate(label))].append(pair)
-            for same in contexts.values():
-                differing = [pair for pair in same if pair.told]
-                if 2 * len(differing) > len(same):
-                    continue
-                for pair in differing:
-                    self._doubt(found, pair, "operators differ from {} here, and in few other traces")
+            for pair in self._by_few_operators(pairs):
+                self._doubt(found, pair, "operators differ from {} here, and in few other traces")
 
     def _doubt(self, found: Fits, pair: _Pair, text: str) -> None:
         for trace in (pair.low, pair.high):
@@ -287,20 +299,44 @@ def _way(pair: _Pair) -> Any:
     return pair.low.sequence if pair.told == "operators" else pair.more > 0
 
 
-def _is_steady(pairs: Sequence[_Pair]) -> bool:
+def _by_epoch(pairs: Iterable[_Pair]) -> list[list[_Pair]]:
+    epochs: dict[int, list[_Pair]] = defaultdict(list)
+    for pair in pairs:
+        epochs[pair.low.epoch].append(pair)
+    return list(epochs.values())
+
+
+def _is_more(pairs: Sequence[_Pair]) -> bool:
+    """Which way round launches usually differ."""
+    return 2 * sum(pair.more > 0 for pair in pairs) >= len(pairs)
+
+
+def _is_steady(groups: Sequence[Sequence[_Pair]]) -> bool:
     """Whether the launches of two values with equal operators differ by what the values are.
 
     By chance they would be equal somewhere, or go either way. Kernels that are chosen by size may turn the order round
-    from some size on, but not at a size between others, and not by the very number by which they differ elsewhere.
+    from some size on, and what the first capture of a process sets up at an end of a group (of one epoch, and of equal
+    values otherwise): but not at a size between others of it, nor at all of several, and not by the very number by
+    which they differ elsewhere.
     """
+    pairs = [pair for group in groups for pair in group]
     if not pairs or 0 in [pair.more for pair in pairs]:
         return False
-    usual = 2 * sum(pair.more > 0 for pair in pairs) >= len(pairs)
-    most = [pair for pair in pairs if (pair.more > 0) is usual]
-    turned = [pair for pair in pairs if (pair.more > 0) is not usual]
-    sizes, numbers = [pair.low.size for pair in most], {-pair.more for pair in most}
-    are_between = all(min(sizes) <= pair.low.size <= max(sizes) and pair.more in numbers for pair in turned)
-    return are_between and len(most) >= MIN_USUAL_BY_LAUNCHES * len(turned)
+    is_more = _is_more(pairs)
+    numbers = {-pair.more for pair in pairs if (pair.more > 0) is is_more}
+    turned = 0
+    for group in groups:
+        usual = [pair.low.size for pair in group if (pair.more > 0) is is_more]
+        others = [pair for pair in group if (pair.more > 0) is not is_more]
+        sizes = {pair.low.size for pair in others}
+        if usual:
+            is_swap = all(min(usual) <= size <= max(usual) for size in sizes)
+        else:
+            is_swap = len(sizes) >= MIN_SIZES_BY_LAUNCHES
+        if not is_swap or any(pair.more not in numbers for pair in others):
+            return False
+        turned += len(others)
+    return len(pairs) - turned >= MIN_USUAL_BY_LAUNCHES * turned
 
 
 def _usual(users: Counter[Values]) -> Values | None:
