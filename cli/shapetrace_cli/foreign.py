@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from shapetrace_contract import VERSION, keys
 from shapetrace_contract.message import counted
-from shapetrace_traces.foreign import File, Report, list_files, make_report, read_file
+from shapetrace_traces.foreign import File, Report, Standing, list_files, make_report, read_file
 from shapetrace_traces.foreign.lacking import ROLE_TEXTS
 from shapetrace_traces.foreign.names import read_name
 from shapetrace_traces.foreign.own import OwnManifest, read_own
@@ -200,15 +200,33 @@ def shape_text(shape: Any) -> str:
 
 def report_lines(report: Report, limit: int = 20) -> list[str]:
     """The verdict and its reasons, for a person."""
-    layouts = ", ".join(layout.value for layout in report.layouts)
-    count = len(report.findings)
-    what = f"{counted(count, 'capture')}{f' ({layouts})' if layouts else ''}"
-    lines = [f"{report.verdict.value}: {what}"]
+    lines = [_verdict_line(report)]
     for items in (report.reasons, _support_lines(report), report.notes):
         lines += items[:limit]
         if len(items) > limit:
             lines.append(f"... and {len(items) - limit} more; -o json has them")
     return [plain(line, 400) for line in lines]
+
+
+def _verdict_line(report: Report) -> str:
+    """The verdict, and of how many captures it is: the others of a mislabelled directory are right."""
+    word, all_of_them = report.verdict.value, counted(len(report.findings), "capture")
+    wrong = sum(bool(item.wrong) for item in report.findings)
+    without = sum(item.shape is None and not item.wrong for item in report.findings)
+    fileless = {*report.damaged, *report.lacking} - {item.capture.file for item in report.findings}
+    if report.verdict is Standing.MISLABELLED:
+        text = f"{word}: {wrong} of {all_of_them}"
+        if not wrong:
+            text = f"{word}, as the manifest says: {all_of_them}, none wrong by its events"
+    elif report.verdict.is_good or not (report.findings or fileless):
+        text = f"{word}: {all_of_them if report.findings else 'no capture'}"
+    elif count := without + len(fileless):
+        total = counted(len(report.findings) + len(fileless), "trace")
+        text = f"{word}: {count} of {total} {'has' if count == 1 else 'have'} no shape"
+    else:
+        text = f"{word}: {all_of_them}, something else is missing"
+    layouts = ", ".join(layout.value for layout in report.layouts)
+    return f"{text} ({'layout' if len(report.layouts) == 1 else 'layouts'} {layouts})" if layouts else text
 
 
 def _support_lines(report: Report, limit: int = 5) -> list[str]:

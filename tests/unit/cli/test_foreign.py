@@ -19,7 +19,7 @@ from shapetrace_traces.index_fields import BY_WINDOW, FIELDS
 # the tests are no installed package: an absolute import would not find them
 from ..traces import kineto  # noqa: TID252
 from ..traces.kineto import DENSE_SPARSE, PerSize0518, graphs  # noqa: TID252
-from .attempts import files
+from .attempts import entry, files, write
 from .command import run
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
@@ -41,8 +41,18 @@ def test_index_says_of_each_file_what_it_holds(mislabelled: Path, capsys: Any) -
         "DecodeCudaGraphRunner_bs_7_rank0.json.gz", "0", "bs", "7", "bs", "8", "attention=sparse", "proven/distinct",
         "WRONG",
     ]  # fmt: skip
-    assert "Mislabelled: 8 captures (sglang-per-size)" in lines
+    assert "Mislabelled: 8 of 8 captures (layout sglang-per-size)" in lines
     assert err == "", "a person who does not wait sees no progress"
+
+
+def test_the_verdict_says_how_many_are_mislabelled(tmp_path: Path, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path, graphs(SIZES))
+    one, two = (tmp_path / f"DecodeCudaGraphRunner_bs_{size}_rank0.json.gz" for size in (4, 8))
+    bodies = one.read_bytes(), two.read_bytes()
+    one.write_bytes(bodies[1])
+    two.write_bytes(bodies[0])
+    assert run("index", tmp_path) == 1
+    assert "Mislabelled: 2 of 8 captures (layout sglang-per-size)" in capsys.readouterr().out.splitlines()
 
 
 def test_index_as_json(mislabelled: Path, capsys: Any) -> None:
@@ -68,6 +78,26 @@ def test_exit_codes_of_index(tmp_path: Path, name: str, code: int, capsys: Any) 
         assert "DecodeCudaGraphRunner_bs_8_rank0.json.gz cannot be read: the gzip stream ends early" in out
     if name == "none":
         assert "holds no trace" in err
+    ends = {
+        "complete": "Complete: 8 captures (layout sglang-per-size)",
+        "eager": "Eager: no capture",
+        "half": "Partial: 1 of 8 traces has no shape (layout sglang-per-size)",
+        "nameless": "NotIndexable: 8 of 8 traces have no shape (layout sglang-combined)",
+    }
+    assert name == "none" or ends[name] in out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("Mislabelled", "Mislabelled, as the manifest says: 2 captures, none wrong by its events (layout shapetrace)"),
+        ("Partial", "Partial: 2 captures, something else is missing (layout shapetrace)"),
+    ],
+)
+def test_a_verdict_that_no_capture_has_is_not_told_of_all(tmp_path: Path, capsys: Any, verdict: str, said: str) -> None:
+    write(tmp_path, [entry(tmp_path, 0, size) for size in (1, 2)], verdict=verdict)
+    assert run("index", tmp_path) == 1
+    assert said in capsys.readouterr().out.splitlines()
 
 
 def test_index_of_one_file(mislabelled: Path, capsys: Any) -> None:
@@ -80,7 +110,7 @@ def test_index_reads_many_files_with_several_processes(mislabelled: Path, monkey
     monkeypatch.setattr("shapetrace_cli.report.TELL_AFTER_SECONDS", 0)
     assert run("index", mislabelled, "--parallel", "2") == 1
     out, err = capsys.readouterr()
-    assert "Mislabelled: 8 captures" in out
+    assert "Mislabelled: 8 of 8 captures" in out
     assert err.startswith("graph_capture_profile: reading 8 files")
 
 
