@@ -223,8 +223,9 @@ def _watch(name: str, timeout_seconds: float, quiet: bool, **given: str) -> None
 @cli.command(
     "run-local",
     short_help="Run a ProfileRun on this machine, without Kubernetes.",
-    epilog="Exit code 0: the verdict is Complete or Eager. 1: it is another, or something failed; DIR/logs tells more. "
-    "2: wrong usage, also a DIR with the result of an earlier run without --replace, unless that run captured nothing.",
+    epilog="Exit code 0: the verdict is Complete or Eager, and capture.strict is met where it is set. 1: it is another, "
+    "or something failed; DIR/logs tells more. 2: wrong usage, also a DIR with the result of an earlier run without "
+    "--replace, unless that run captured nothing.",
 )
 @click.argument("file", metavar="FILE.yaml", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option(
@@ -265,14 +266,14 @@ def _run_local(file: Path, out: Path, **given: Any) -> None:
         elif result.listing is not None and given["output"] == "table":
             table.print_table(result.listing, sys.stdout)
     nothing = result.listing is not None and not result.listing.traces
+    what = "logs are in" if nothing or result.listing is None else f"traces and manifest.json are in {out}, logs in"
+    click.echo(f"{what} {out / 'logs'}", err=True)
     if result.cause or nothing:
         words = ["nothing was captured" if nothing else "", plain(result.cause)]
         begin = "error: " if result.exit_code else ""  # an engine that runs without graphs by choice has none
         click.echo(begin + ": ".join(word for word in words if word), err=True)
     if result.hint:
         click.echo(plain(result.hint), err=True)
-    what = "logs are in" if nothing or result.listing is None else f"traces and manifest.json are in {out}, logs in"
-    click.echo(f"{what} {out / 'logs'}", err=True)
     sys.exit(result.exit_code)
 
 

@@ -139,9 +139,12 @@ def _not_proven(verdicts: Verdicts) -> str | None:
     if not verdicts.unproven:
         return None
     first = verdicts.traces[verdicts.unproven[0]]
-    words = ", ".join(f"{name} {word}" for name, word in {"size": first.size, **first.variants}.items())
+    named = {"size": first.size, **first.variants}
+    words = ", ".join(f"{name} {word}" for name, word in named.items())
     count = f"{len(verdicts.unproven)} of {len(verdicts.traces)} traces are not proven"
-    return f"strict is set, and {count}, first rank {first.trace.rank} {first.trace.tag} ({words})"
+    proven = {name for name, word in named.items() if word in ("proven", "distinct")}
+    why = [text for text in first.evidence if text.partition(": ")[0] not in proven]
+    return "; ".join([f"strict is set, and {count}, first rank {first.trace.rank} {first.trace.tag} ({words})", *why])
 
 
 def compose_environment(run: RunId, engine: EngineSettings, parts: Sequence[Part]) -> bytes:

@@ -20,7 +20,7 @@ from typing import IO, Self
 from shapetrace_contract import keys, names, progress, spool
 from shapetrace_contract.message import Termination
 from shapetrace_contract.progress import RankProgress
-from shapetrace_contract.reasons import GOOD_VERDICTS, RankState
+from shapetrace_contract.reasons import GOOD_VERDICTS, RankState, Reason
 from shapetrace_contract.settings import RunId
 from shapetrace_launcher.run import free_port
 from shapetrace_operator.build.defaults import Defaults
@@ -145,7 +145,8 @@ class _Run:
         if self._interrupts.count:
             return Result(EXIT_INTERRUPTED, listing, self._cause or "interrupted")
         if listing.verdict in GOOD_VERDICTS:
-            return Result(0, listing, "")
+            refused = _refused_by_strict(listing)
+            return Result(EXIT_FAILED if refused else 0, listing, refused)
         hint = "" if listing.traces else advice(self._cause, str(Path.cwd()))
         return Result(EXIT_FAILED, listing, self._cause, hint)
 
@@ -259,6 +260,14 @@ class _Run:
             return plain(f"{termination.reason}: {termination.message}", 600)
         lines = [line for line in process.tail() if line.strip()]
         return plain(f"exit code {process.code}: {lines[-1] if lines else 'it said nothing'}", 600)
+
+
+def _refused_by_strict(listing: Listing) -> str:
+    """Why a run with a good verdict fails all the same, as the operator decides; empty where it does not."""
+    failure = listing.raw.get("failure")
+    if not isinstance(failure, Mapping) or failure.get("reason") != Reason.NOT_PROVEN.value:
+        return ""
+    return plain(f"{Reason.NOT_PROVEN.value}: {failure.get('message')}", 600)
 
 
 def _progress(port: int) -> list[RankProgress] | None:
