@@ -33,7 +33,7 @@ _COLUMNS = (
     ("Age", ".metadata.creationTimestamp", "date", 0, "Time since creation."),
     ("Engine", ".spec.engine.name", "string", 1, "The engine."),
     ("Attempt", ".status.attempt", "integer", 1, "Number of the current attempt."),
-    ("Reason", ".status.failure.reason", "string", 1, "Why this attempt failed; its message is in status.failure."),
+    ("Reason", ".status.reason", "string", 1, "Why this attempt failed, or what it waits for; describe tells more."),
     ("Manifest", ".status.manifest.uri", "string", 1, "Address of the manifest."),
 )
 

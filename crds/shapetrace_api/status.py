@@ -193,6 +193,11 @@ class ProfileRunStatus(StatusModel):
         description="What the evidence says of this attempt: Complete, Partial, Eager, UnderRecorded or Mislabelled; "
         "absent until it was judged.",
     )
+    reason: Word | None = Field(
+        default=None,
+        description="Why the attempt failed or, before it has, what it waits for, in one word; absent where nothing "
+        "keeps it from going on. The message is in failure, or in the condition of the same reason.",
+    )
     conditions: Annotated[list[Condition], Field(max_length=16), ListMap(("type",))] = Field(
         default=[], description="The steps of the run."
     )

@@ -21,6 +21,13 @@ PROGRESS_UNREACHABLE = "ProgressUnreachable"
 KERNELS_SEEN = "KernelsSeen"
 KERNELS_MISSING = "KernelsMissing"
 ENDED = "Ended"
+_TELLING = (
+    ConditionType.SCHEDULED,
+    ConditionType.SUCCEEDED,
+    ConditionType.STORAGE_READY,
+    ConditionType.CAPTURED,
+)
+"""Conditions that may tell what a run waits for, the first one first: a suspension comes before what it has stopped."""
 
 
 def get(status: ProfileRunStatus, kind: ConditionType) -> Condition | None:
@@ -32,6 +39,20 @@ def is_true(status: ProfileRunStatus, kind: ConditionType) -> bool:
     """Whether the condition is there and True."""
     item = get(status, kind)
     return item is not None and item.status is ConditionStatus.TRUE
+
+
+def reason(status: ProfileRunStatus) -> str | None:
+    """One word for the run: why it failed, or else what it waits for; None where nothing keeps it from going on."""
+    if status.failure is not None:
+        return status.failure.reason
+    succeeded = get(status, ConditionType.SUCCEEDED)
+    if succeeded is not None and succeeded.status is not ConditionStatus.UNKNOWN:
+        return succeeded.reason if succeeded.status is ConditionStatus.FALSE else None
+    for item in (get(status, kind) for kind in _TELLING):
+        # a step that is merely to come has no message; counters that cannot be read keep nothing from going on
+        if item and item.message and item.status is not ConditionStatus.TRUE and item.reason != PROGRESS_UNREACHABLE:
+            return item.reason
+    return None
 
 
 def put(

@@ -94,6 +94,7 @@ class Draft:
 
     def plan(self) -> Plan:
         """The outcome."""
+        self.status.reason = conditions.reason(self.status)
         seconds = min(((moment - self.case.now).total_seconds() for moment in self.due), default=None)
         return Plan(
             status=self.status,

@@ -74,9 +74,12 @@ def blocked(attempt: Attempt) -> blockers.Blocker | None:
     """Show what keeps the attempt from starting; the blocker, once it has lasted longer than it may."""
     found = blockers.find(attempt)
     draft, job = attempt.draft, attempt.job
+    held = conditions.get(attempt.status, ConditionType.SCHEDULED)
     if job is not None and job.suspended and found is None and not attempt.pods:
         message = "the Job is suspended: a queue holds it back"
-        draft.condition(ConditionType.SCHEDULED, ConditionStatus.UNKNOWN, conditions.WAITING, message)
+        draft.condition(ConditionType.SCHEDULED, ConditionStatus.UNKNOWN, conditions.HELD_BACK, message)
+    elif held is not None and held.reason == conditions.HELD_BACK:
+        draft.condition(ConditionType.SCHEDULED, ConditionStatus.UNKNOWN, conditions.WAITING)
     for kind in (ConditionType.SCHEDULED, ConditionType.STORAGE_READY, ConditionType.CAPTURED):
         known = conditions.get(attempt.status, kind)
         stale = known is not None and known.status is ConditionStatus.FALSE and attempt.status.failure is None

@@ -36,6 +36,8 @@ def test_the_columns_are_those_of_the_documentation(version: dict[str, Any]) -> 
     narrow = ["Phase", "Verdict", "Captured", "Ranks", "Model", "Age"]
     wide = ["Engine", "Attempt", "Reason", "Manifest"]
     assert columns == [(name, 0) for name in narrow] + [(name, 1) for name in wide]
+    paths = {column["name"]: column["jsonPath"] for column in version["additionalPrinterColumns"]}
+    assert paths["Reason"] == ".status.reason", "it has to say what a run waits for, too"
 
 
 def test_default_times_are_those_of_the_contract() -> None:

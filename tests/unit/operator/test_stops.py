@@ -48,6 +48,7 @@ def test_a_container_that_cannot_start_is_shown_at_once_and_ends_the_attempt_soo
     assert run.condition(condition) == ("False", reason)
     assert fix in run.message(condition)
     assert "failure" not in run.status
+    assert run.status["reason"] == reason
     assert shown.wake_seconds == pytest.approx(grace_seconds)
     assert not run.step(5 + grace_seconds - 1).delete
     plan = run.step(5 + grace_seconds)
@@ -74,6 +75,7 @@ def test_a_blocker_that_heals_is_taken_back(stage: Any, make: Any) -> None:
     run.pods = [pending(make, preflight=waiting("preflight", "ContainerCreating"))]
     run.step(10)
     assert run.condition("StorageReady") == ("Unknown", "Waiting")
+    assert "reason" not in run.status
     run.pods = [make.capture_pod()]
     run.step(400)
     assert run.status["phase"] == "Capturing"
@@ -105,7 +107,7 @@ def test_no_node_waits_until_the_pending_timeout(stage: Any, make: Any) -> None:
     pod = replace(make.capture_pod(), scheduled=False, node=None, phase="Pending", containers={})
     run.pods = [replace(pod, unschedulable="0/1 nodes are available: 1 Insufficient amd.com/gpu.")]
     run.step(5)
-    assert run.condition("Scheduled") == ("False", "Unschedulable")
+    assert (run.condition("Scheduled"), run.status["reason"]) == (("False", "Unschedulable"), "Unschedulable")
     assert "spec.accelerator" in run.message("Scheduled")
     run.step(599)
     assert "failure" not in run.status
@@ -186,11 +188,12 @@ def test_an_engine_that_has_ended_is_not_late(stage: Any) -> None:
 def test_a_run_that_is_created_suspended_makes_no_job(stage: Any) -> None:
     run = stage(suspend=True)
     assert run.step(0).create is None
-    assert run.status["phase"] == "Suspended"
+    assert (run.status["phase"], run.status["reason"]) == ("Suspended", "Suspended")
     assert run.condition("Finished")[0] == "False"
     run.run["spec"]["suspend"] = False
     assert run.step(50).create["metadata"]["name"].endswith("-a1")
     assert run.status["phase"] == "Pending"
+    assert "reason" not in run.status
 
 
 def suspended_while_capturing(stage: Any, make: Any, **spec: Any) -> Any:
@@ -235,6 +238,7 @@ def test_a_suspension_that_comes_after_the_capture_lets_the_run_end(stage: Any, 
     run.finish_answers(make.verdict_message())
     run.step(60)
     assert run.status["phase"] == "Succeeded"
+    assert "reason" not in run.status
 
 
 def test_suspending_before_a_pod_started_needs_no_finish(stage: Any, make: Any) -> None:
@@ -271,7 +275,7 @@ def failed(stage: Any, make: Any, reason: str = "EngineFailed", code: int = 50, 
 def test_without_retries_the_first_failure_is_the_end(stage: Any, make: Any) -> None:
     run = failed(stage, make)
     assert run.step(60).create is None
-    assert run.status["phase"] == "Failed"
+    assert (run.status["phase"], run.status["reason"]) == ("Failed", "EngineFailed")
 
 
 def test_a_retry_is_a_new_attempt_that_starts_once_the_finish_is_over(stage: Any, make: Any) -> None:

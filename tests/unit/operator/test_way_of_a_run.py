@@ -273,7 +273,10 @@ def test_a_queue_that_holds_the_job_back_is_shown_and_costs_no_pending_time(stag
     run.step(500)
     assert run.status["phase"] == "Pending"
     assert "queue" in run.message("Scheduled")
+    assert run.status["reason"] == "HeldBack"
     run.jobs = [replace(run.jobs[0], suspended=False, started=make.at(500))]
+    run.step(501)
+    assert "reason" not in run.status
     run.step(505)
     assert "failure" not in run.status
     run.step(511)
