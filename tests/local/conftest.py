@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,15 +55,15 @@ class Started:
         self.lines: list[str] = []
         self.seen: set[int] = set()
 
-    def until(self, text: str) -> None:
-        """Read stderr until a line holds ``text``; the run's children are noted on the way."""
+    def until(self, pattern: str) -> None:
+        """Read stderr until ``pattern`` is found in a line; the run's children are noted on the way."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line)
             self.note()
-            if text in line:
+            if re.search(pattern, line):
                 return
-        pytest.fail(f"no line holds {text!r}:\n{''.join(self.lines)}")
+        pytest.fail(f"no line holds {pattern!r}:\n{''.join(self.lines)}")
 
     def note(self) -> dict[int, str]:
         children = descendants(self.process.pid)
@@ -75,7 +76,7 @@ class Started:
 
     def end(self) -> tuple[int, str, str]:
         """Exit code, stdout, stderr."""
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=240)
         return self.process.returncode, out, "".join(self.lines) + err
 
 
@@ -109,7 +110,7 @@ def run_local(tmp_path: Path, temporary: Path) -> Iterator[Callable[..., Started
         if made.process.poll() is None:
             made.process.send_signal(signal.SIGTERM)
             made.process.wait(60)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while (left := made.seen & set(processes())) and time.monotonic() < end:
             time.sleep(0.05)
         assert not left, "every process that a run started has ended"

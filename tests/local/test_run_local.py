@@ -85,7 +85,7 @@ def test_ctrl_c_keeps_what_was_captured_and_leaves_nothing_running(
     spec = tiny()
     spec["capture"]["targets"][0]["sizes"] = list(range(1, 201))
     made = run_local(spec)
-    made.until("Capturing: 1")  # the first line that counts a trace
+    made.until("Capturing: [1-9]")  # the first line that counts a trace
     os.kill(made.process.pid, signal.SIGINT)
     code, out, err = made.end()
     assert code == 130, err

@@ -39,7 +39,7 @@ def threads(trace: dict[str, Any]) -> int:
     return len({(event["pid"], event["tid"]) for event in events(trace, "python_function")})
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_trace_made_beside_a_collector_has_no_frame_that_one_made_without_lacks(torch: Any, tmp_path: Path) -> None:
     alone = tmp_path / "alone"
     launch(alone, SMALL, sizes=SIZES, stacks="All")
@@ -48,7 +48,7 @@ def test_a_trace_made_beside_a_collector_has_no_frame_that_one_made_without_lack
 
     beside = tmp_path / "beside"
     with collecting().collector(beside) as attempt:
-        launch(beside / "spool", SMALL, sizes=SIZES, stacks="All", drain_seconds=60)
+        launch(beside / "spool", SMALL, sizes=SIZES, stacks="All", drain_seconds=200)
         stored = {record["tag"]: record["key"] for record in lines(folder(beside / "spool") / "uploaded.jsonl")}
     assert set(stored) == set(expected)
     for tag, key in stored.items():

@@ -16,6 +16,9 @@ from shapetrace_traces.index import index_trace
 
 GPU_FOLDER = Path(__file__).resolve().parents[1] / "gpu"
 NO_GPU_EXIT = 77
+RUN_SECONDS = 1300
+"""Thirteen processes, one after the other, each of which imports torch."""
+pytestmark = pytest.mark.timeout(RUN_SECONDS + 60)
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def questions(facts: ModuleType) -> ModuleType:
 def run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-W", "ignore", str(script), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
 
 
 def test_without_a_gpu_it_says_so_and_that_is_no_success(torch: Any, tmp_path: Path) -> None:
