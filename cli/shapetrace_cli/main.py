@@ -223,9 +223,9 @@ def _watch(name: str, timeout_seconds: float, quiet: bool, **given: str) -> None
 @cli.command(
     "run-local",
     short_help="Run a ProfileRun on this machine, without Kubernetes.",
-    epilog="Exit code 0: the verdict is Complete or Eager, and capture.strict is met where it is set. 1: it is another, "
-    "or something failed; DIR/logs tells more. 2: wrong usage, also a DIR with the result of an earlier run without "
-    "--replace, unless that run captured nothing.",
+    epilog="Exit code 0: the verdict is Complete or Eager, and capture.strict is met where it is set. 1: it is another "
+    "one, or something failed; DIR/logs tells more. 2: wrong usage, also a DIR with the result of an earlier run "
+    "without --replace, unless that run captured nothing.",
 )
 @click.argument("file", metavar="FILE.yaml", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option(
