@@ -110,11 +110,11 @@ def _follow(attempt: Attempt) -> None:
 def _commit(attempt: Attempt, result: finish.Result | None) -> None:
     """The attempt is committed, or there was nothing to commit: end, suspend, or try again."""
     draft, spec = attempt.draft, attempt.spec
-    suspended = stops.is_suspended(attempt)
+    suspended, waited_for = stops.is_suspended(attempt), stops.waits_for(attempt)
     good = verdict.apply(attempt, result)
     if suspended and not good:
         if spec.suspend:
-            ends.suspend(draft)
+            ends.suspend(draft, waited_for=waited_for)
         else:
             _start(draft, spec, attempt.number + 1, attempt.retries_used)
         return

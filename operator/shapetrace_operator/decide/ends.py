@@ -33,10 +33,11 @@ def end(draft: Draft, good: bool, eager: str = "", note: str = "") -> None:
     status.completion_time = draft.case.now
 
 
-def suspend(draft: Draft, failure: Failure | None = None) -> None:
+def suspend(draft: Draft, failure: Failure | None = None, waited_for: str = "") -> None:
     """Nothing of the run holds anything any more, and it goes on when ``spec.suspend`` is taken back.
 
-    ``failure``: the cause of an attempt that had failed by itself before.
+    ``failure``: the cause of an attempt that had failed by itself before. ``waited_for``: what kept the attempt from
+    starting; the next one will meet it again.
     """
     draft.status.phase = Phase.SUSPENDED
     draft.status.failure = failure
@@ -44,9 +45,11 @@ def suspend(draft: Draft, failure: Failure | None = None) -> None:
     if scheduled is not None and scheduled.status is ConditionStatus.FALSE:
         # how long it waited before says nothing about the wait that begins when it goes on
         draft.condition(ConditionType.SCHEDULED, ConditionStatus.UNKNOWN, Reason.SUSPENDED.value)
-    draft.condition(
-        ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.SUSPENDED.value, "spec.suspend is set: take it back"
-    )
+    attempt = draft.status.attempt or 0
+    message = f"suspended by spec.suspend; set it to false to start attempt {attempt + 1}"
+    if waited_for:
+        message = shorten(f"{message}; attempt {attempt} could not start: {waited_for}")
+    draft.condition(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.SUSPENDED.value, message)
     draft.condition(ConditionType.FINISHED, ConditionStatus.FALSE, Reason.SUSPENDED.value)
 
 

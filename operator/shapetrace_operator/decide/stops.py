@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from shapetrace_api.status import ConditionStatus, ConditionType
 from shapetrace_contract import names
+from shapetrace_contract.message import shorten
 from shapetrace_contract.reasons import Reason
 
 from shapetrace_operator import conditions
@@ -36,6 +37,12 @@ def is_suspended(attempt: Attempt) -> bool:
     """Whether the attempt is being, or was, stopped by a suspension: the mark outlives a restart of the operator."""
     known = conditions.get(attempt.status, ConditionType.SUCCEEDED)
     return known is not None and known.reason == Reason.SUSPENDED.value
+
+
+def waits_for(attempt: Attempt) -> str:
+    """``ImagePullFailed: …``: what keeps the attempt from starting, empty where nothing does."""
+    found = [item for item in attempt.status.conditions if item.status is ConditionStatus.FALSE and item.message]
+    return f"{found[0].reason}: {found[0].message}" if found else ""
 
 
 def decide(attempt: Attempt) -> None:
@@ -84,6 +91,8 @@ def _suspend(attempt: Attempt) -> None:
         if attempt.spec.suspend
         else "a queue has suspended the Job: the attempt is stopped, the next one takes its place"
     )
+    if cause := waits_for(attempt):
+        message = shorten(f"{message}; it could not start: {cause}")
     attempt.draft.condition(ConditionType.SUCCEEDED, ConditionStatus.UNKNOWN, Reason.SUSPENDED.value, message)
 
 
@@ -101,8 +110,8 @@ def _pending(attempt: Attempt) -> None:
     since = job.started or job.created
     timeout_seconds = attempt.spec.pending_timeout_seconds
     if attempt.has_passed(since, timeout_seconds):
-        blocking = [item for item in attempt.status.conditions if item.status is ConditionStatus.FALSE and item.message]
-        why = f" ({blocking[0].reason}: {blocking[0].message})" if blocking else ""
+        cause = waits_for(attempt)
+        why = f" ({cause})" if cause else ""
         message = f"the engine was not started within spec.pendingTimeoutSeconds = {timeout_seconds}{why}"
         attempt.fail(ranks.failure(Reason.PENDING_TIMEOUT, message))
 

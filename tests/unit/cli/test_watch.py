@@ -131,7 +131,7 @@ def test_a_run_that_no_operator_serves_is_told_once_and_is_not_said_to_go_on() -
 
 
 def test_a_run_that_waits_is_left_with_its_cause() -> None:
-    message = "spec.suspend is set: take it back"
+    message = "suspended by spec.suspend; set it to false to start attempt 2"
     suspended = {
         "phase": "Suspended",
         "conditions": [condition("Succeeded", "Unknown", "Suspended", message), condition("Finished", "False")],

@@ -252,6 +252,39 @@ def test_suspending_before_a_pod_started_needs_no_finish(stage: Any, make: Any) 
     assert run.status["phase"] == "Suspended"
 
 
+def test_a_suspended_run_still_says_what_its_attempt_waited_for(stage: Any, make: Any) -> None:
+    run = stage().started()
+    passed = make.capture_pod().containers["preflight"]
+    blocked = pending(make, preflight=passed, engine=waiting("engine", "ErrImagePull", "no such host"))
+    run.pods = [blocked]
+    run.step(5)
+    run.run["spec"]["suspend"] = True
+    run.step(10)
+    cause = "ImagePullFailed: the image example/image:1 of container engine cannot be pulled: no such host"
+    assert cause in run.message("Succeeded")
+    assert run.status["reason"] == "Suspended"
+    run.pods = [replace(blocked, gone=True)]
+    run.step(12)
+    run.finish_answers(make.verdict_message("Partial", failure={"reason": "Partial", "message": "rank 0: no record"}))
+    run.step(40)
+    assert run.status["phase"] == "Suspended"
+    assert run.message("Succeeded").startswith(
+        f"suspended by spec.suspend; set it to false to start attempt 2; attempt 1 could not start: {cause}"
+    )
+    run.run["spec"]["suspend"] = False
+    run.step(50)
+    assert run.message("Succeeded") == ""
+
+
+def test_a_run_that_waited_for_nothing_says_only_how_it_goes_on(stage: Any, make: Any) -> None:
+    run = suspended_while_capturing(stage, make)
+    assert run.message("Succeeded") == "spec.suspend is set: the attempt is stopped, what it has captured is stored"
+    run.step(26)
+    run.finish_answers(make.verdict_message("Partial"))
+    run.step(40)
+    assert run.message("Succeeded") == "suspended by spec.suspend; set it to false to start attempt 2"
+
+
 def test_a_queue_that_takes_the_job_back_is_followed_by_the_next_attempt(stage: Any, make: Any) -> None:
     run = stage().capturing()
     run.jobs = [replace(run.jobs[0], suspended=True)]
