@@ -315,6 +315,30 @@ def test_a_record_that_speaks_against_its_trace_makes_it_dirty_and_proves_nothin
     }  # fmt: skip
 
 
+EMPTY: dict[str, Any] = {"operators": {}, "gemmRows": {}, "sequenceSha256": None, "launches": 0, "windows": []}
+
+
+def test_a_block_in_which_nothing_ran_is_dirty() -> None:
+    traces = [*(entry(size) for size in (1, 2, 4)), entry(8, index=EMPTY)]
+    found = judge([part(traces=traces)])
+    assert one(found).verdict is Verdict.PARTIAL
+    assert found.reasons == ("rank 0: DecodeRunner__bs_8 is dirty: no operator ran inside its block",)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        {**EMPTY, "operators": {"aten::relu": 1}},
+        {**EMPTY, "leftOut": {"operators": 9}},
+        {**EMPTY, "launches": 3},
+        {**EMPTY, "launches": None, "windows": [{"launches": 0}]},
+    ],
+)
+def test_a_block_that_holds_something_or_may_do_so_is_not_empty(index: dict[str, Any]) -> None:
+    traces = [*(entry(size) for size in (1, 2, 4)), entry(8, index=index)]
+    assert "no operator ran" not in str(judge([part(traces=traces)]).reasons)
+
+
 def test_a_record_that_agrees_in_everything_proves_nothing_by_itself() -> None:
     traces = []
     for size in SIZES:

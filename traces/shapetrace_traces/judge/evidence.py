@@ -84,6 +84,12 @@ class Trace:
         return not (isinstance(left_out, Mapping) and left_out.get("operators"))
 
     @property
+    def is_empty(self) -> bool:
+        """Whether a capture is known to hold nothing: no operator called, and nothing launched without one."""
+        has_none = self.index.get("operators") == {} and self.has_all_operators
+        return self.stage == "capture" and has_none and not self.index.get("launches") and not self.index.get("windows")
+
+    @property
     def place(self) -> tuple[int, str, str, str, int]:
         """What a family shares but for its variants: rank, runner, unit, stage, epoch."""
         return (self.rank, str(self.shape.runner), self.shape.unit, self.stage, self.epoch)

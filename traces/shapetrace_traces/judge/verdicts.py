@@ -125,6 +125,8 @@ def _dirt(trace: Trace) -> tuple[str, ...]:
         found.append("the engine does not know the shape afterwards")
     if trace.error is None and not found:
         found.extend(lacking_graph(trace))
+        if trace.is_empty and not found:
+            found.append("no operator ran inside its block")
     return tuple(found)
 
 
