@@ -128,6 +128,15 @@ def lines(result: Verified, limit: int = 50) -> list[str]:
         found += items[:limit]
         if len(items) > limit:
             found.append(f"... and {len(items) - limit} more; -o json has them")
-    right = len(result.checked) - len(result.wrong)
-    found.append(f"{result.name}: {result.verdict}, {right} of {result.total} traces verified")
+    found.append(_last_line(result))
     return [plain(line, 600) for line in found]
+
+
+def _last_line(result: Verified) -> str:
+    """The result: of a verification that failed never the run's verdict alone, which may be Complete."""
+    if result.is_right:
+        return f"{result.name}: {result.verdict}, {result.total} of {result.total} traces verified"
+    wrong = len(result.wrong) + result.total - len(result.checked)
+    what = [f"{wrong} of {counted(result.total, 'trace')} {'is' if wrong == 1 else 'are'} not what the manifest says"]
+    itself = ["the manifest disagrees with itself"] if result.manifest_faults else []
+    return f"WRONG: {', and '.join((what if wrong else []) + itself)} (the run's verdict was {result.verdict})"

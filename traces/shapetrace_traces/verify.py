@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -24,6 +24,8 @@ FOLDERS = (keys.TRACES, keys.REPLAYS)
 MAX_LATE = 10_000
 """Of a bucket that somebody else fills too; what came late of a run are a few."""
 _BLOCK_BYTES = 1024 * 1024
+_BEYOND_BYTES = 1024 * 1024
+"""Read of an object that is larger than the manifest says: mostly another run's trace, and then its tag is known."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,12 @@ class Hashed:
     limit_bytes: int
     sha256: Any = field(default_factory=hashlib.sha256)
     count: int = 0
+    is_cut: bool = False
+    """Whether more was wanted than the limit allows: that the stream seems to end there says nothing."""
 
     def read(self, count: int, /) -> bytes:
         """The next bytes; none beyond the limit."""
+        self.is_cut = self.is_cut or self.count >= self.limit_bytes
         block = self.stream.read(min(count, self.limit_bytes - self.count))
         self.sha256.update(block)
         self.count += len(block)
@@ -69,8 +74,7 @@ def check_trace(store: Store, entry: ManifestTrace, run_uid: str, attempt: int) 
     try:
         info = store.head(entry.key)
         with store.open(entry.key) as stream:
-            # one byte more than announced is enough to see that there is more
-            hashed = Hashed(stream, entry.stored_bytes + 1)
+            hashed = Hashed(stream, entry.stored_bytes + _BEYOND_BYTES)
             raw, raw_bytes = hashlib.sha256(), 0
 
             def see(block: bytes) -> None:
@@ -79,28 +83,40 @@ def check_trace(store: Store, entry: ManifestTrace, run_uid: str, attempt: int) 
                 raw.update(block)
 
             index = index_stream(hashed, see=see)
+            is_half_read = hashed.is_cut
             hashed.drain()
     except ObjectMissing:
         return Checked(entry.key, 0, ("the manifest lists it, the store does not have it",), is_missing=True)
-    if hashed.count != entry.stored_bytes:
-        more = "more than" if hashed.count > entry.stored_bytes else str(hashed.count)
-        than = f" {entry.stored_bytes}" if hashed.count > entry.stored_bytes else ""
-        faults.append(f"size: {more}{than} bytes are stored, the manifest says {entry.stored_bytes}")
-    elif hashed.sha256.hexdigest() != entry.sha256:
-        faults.append(f"SHA-256: stored is {hashed.sha256.hexdigest()}, the manifest says {entry.sha256}")
     note = ""
     if index.get("unread"):
         note = f"its content was not looked at: {index['error']}"
-    elif index["error"] is not None:
-        faults.append(f"content: {index['error']}")
-    else:
-        if entry.raw_bytes is not None and entry.raw_bytes != raw_bytes:
-            faults.append(f"unpacked it has {raw_bytes} bytes, the manifest says {entry.raw_bytes}")
-        elif entry.raw_sha256 is not None and entry.raw_sha256 != raw.hexdigest():
-            faults.append(f"unpacked its SHA-256 is {raw.hexdigest()}, the manifest says {entry.raw_sha256}")
+    elif index["error"] is None:
         faults += _content_faults(entry, index)
+    elif not is_half_read:
+        faults.append(f"content: {index['error']}")
+    if stored := _stored_fault(entry, hashed):
+        faults.append(stored)  # what it unpacks to is another then, and no news
+    elif index["error"] is None:
+        faults += _raw_faults(entry, raw_bytes, raw.hexdigest())
     faults += _object_faults(entry, info, run_uid, attempt)
-    return Checked(entry.key, hashed.count, tuple(faults), note=note)
+    return Checked(entry.key, min(hashed.count, entry.stored_bytes), tuple(faults), note=note)
+
+
+def _stored_fault(entry: ManifestTrace, hashed: Hashed) -> str:
+    if hashed.count >= hashed.limit_bytes:
+        more = f"more than {_BEYOND_BYTES // 1024**2} MiB beyond them is stored and was not read"
+        return f"size: the manifest says {entry.stored_bytes} bytes, {more}"
+    if hashed.count != entry.stored_bytes:
+        return f"size: {hashed.count} bytes are stored, the manifest says {entry.stored_bytes}"
+    found = hashed.sha256.hexdigest()
+    return "" if found == entry.sha256 else f"SHA-256: stored is {found}, the manifest says {entry.sha256}"
+
+
+def _raw_faults(entry: ManifestTrace, raw_bytes: int, sha256: str) -> Iterator[str]:
+    if entry.raw_bytes is not None and entry.raw_bytes != raw_bytes:
+        yield f"unpacked it has {raw_bytes} bytes, the manifest says {entry.raw_bytes}"
+    elif entry.raw_sha256 is not None and entry.raw_sha256 != sha256:
+        yield f"unpacked its SHA-256 is {sha256}, the manifest says {entry.raw_sha256}"
 
 
 def _entry_faults(entry: ManifestTrace) -> Iterator[str]:
@@ -123,16 +139,31 @@ def _content_faults(entry: ManifestTrace, index: Mapping[str, Any]) -> Iterator[
     if shape is None:
         return
     metadata = index["metadata"]
-    if metadata is None:
-        yield "its metadata names no shape"
-    elif metadata.get("shape") != shape.to_json():
-        yield f"its metadata says the shape {metadata.get('shape')}"
-    if entry.tag not in index["spans"]:
-        yield f"no span in it is named {entry.tag}"
     trace = Trace(entry.key, entry.rank, entry.tag, shape, entry.stage, entry.epoch, {}, (), index)
     mismatch = find_mismatch(trace) if metadata is not None else None
-    if mismatch is not None:
-        yield from (f"it holds {text}" for text in mismatch.holds)
+    holds: dict[str, list[str]] = defaultdict(list)
+    for text in mismatch.holds if mismatch is not None else ():
+        what, _, witness = text.rpartition(" (")
+        holds[what].append(witness.removesuffix(")"))
+    yield from (f"it holds {what} ({', '.join(witnesses)})" for what, witnesses in holds.items())
+    if metadata is None:
+        yield "its metadata names no shape"
+    elif metadata.get("shape") not in (shape.to_json(), _json_of(metadata.get("tag"))):
+        yield f"its metadata's shape {_shape_text(metadata.get('shape'))}"
+    if entry.tag not in index["spans"] and not any("its span" in witnesses for witnesses in holds.values()):
+        yield f"no span in it is named {entry.tag}"
+
+
+def _json_of(tag: Any) -> dict[str, Any] | None:
+    shape = shape_of(tag)
+    return None if shape is None else shape.to_json()
+
+
+def _shape_text(value: Any) -> str:
+    try:
+        return f"is {Shape.from_json(value).tag}"
+    except TagError:
+        return "cannot be read"
 
 
 def _object_faults(entry: ManifestTrace, info: ObjectInfo | None, run_uid: str, attempt: int) -> Iterator[str]:

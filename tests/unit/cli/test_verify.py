@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -13,6 +14,12 @@ from shapetrace_traces.manifest import digest_of_json
 
 from .attempts import entry, trace_text, write
 from .command import run
+
+
+def wrong_line(count: int, total: int) -> str:
+    """The last line of what is not right: its result, and that the run's own verdict is another thing."""
+    are = "1 of {} traces is" if count == 1 else f"{count} of {{}} traces are"
+    return f"WRONG: {are.format(total)} not what the manifest says (the run's verdict was Complete)"
 
 
 @pytest.fixture
@@ -46,6 +53,12 @@ def grow(root: Path, key: str) -> None:
     (root / key).write_bytes((root / key).read_bytes() + b"x" * 100)
 
 
+def grow_far(root: Path, key: str) -> None:
+    """By more than is read of it."""
+    value = json.loads(gzip.decompress((root / key).read_bytes()))
+    (root / key).write_bytes(gzip.compress(json.dumps({**value, "more": os.urandom(2**21).hex()}).encode()))
+
+
 def flip(root: Path, key: str) -> None:
     body = bytearray((root / key).read_bytes())
     body[len(body) // 2] ^= 1
@@ -56,11 +69,12 @@ def flip(root: Path, key: str) -> None:
     ("damage", "said"),
     [
         (cut, "bytes are stored, the manifest says"),
-        (grow, "more than"),
+        (grow, "bytes are stored, the manifest says"),
+        (grow_far, "more than"),
         (flip, "SHA-256: stored is"),
         (lambda root, key: (root / key).unlink(), "missing: the manifest lists it"),
     ],
-    ids=["cut", "grow", "flip", "gone"],
+    ids=["cut", "grow", "grow far", "flip", "gone"],
 )
 def test_an_object_that_is_not_what_was_stored_is_named(
     attempt: Path, capsys: Any, damage: Callable[[Path, str], Any], said: str
@@ -71,7 +85,7 @@ def test_an_object_that_is_not_what_was_stored_is_named(
     first, last = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{key}: ")
     assert said in first
-    assert "3 of 4 traces verified" in last
+    assert last == wrong_line(1, 4)
 
 
 def spoiled(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -86,7 +100,11 @@ def spoiled(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
     ("change", "said"),
     [
         (lambda value: value["shapetrace"].update(tag="DecodeRunner__bs_8__lora-lora"), "DecodeRunner__bs_8"),
-        (lambda value: value["shapetrace"]["shape"].update(size=8), "its metadata says the shape"),
+        (
+            lambda value: value["shapetrace"]["shape"].update(size=8),
+            "its metadata's shape is DecodeRunner__bs_8__lora-lora",
+        ),
+        (lambda value: value["shapetrace"].update(shape=[1]), "its metadata's shape cannot be read"),
         (lambda value: value["shapetrace"].update(rank=3), "rank 3"),
         (lambda value: value.pop("shapetrace"), "its metadata names no shape"),
         (lambda value: value["traceEvents"][0].update(name="other"), "no span in it is named"),
@@ -100,7 +118,7 @@ def test_a_trace_that_says_it_is_another_is_named(
     assert run("verify", tmp_path / "a") == 1
     out = capsys.readouterr().out
     assert said in out
-    assert "1 of 2 traces verified" in out
+    assert out.splitlines()[-1] == wrong_line(1, 2)
 
 
 def test_gzip_that_is_not_whole_is_a_fault_even_where_its_hash_is_right(tmp_path: Path, capsys: Any) -> None:
@@ -127,6 +145,33 @@ def test_a_trace_under_anothers_key_is_named(tmp_path: Path, capsys: Any) -> Non
     assert len(json.loads(capsys.readouterr().out)["wrong"]) == 2
 
 
+def test_two_traces_that_changed_places_are_told_as_what_they_are(tmp_path: Path, capsys: Any) -> None:
+    shapes = [Shape(Runner("DecodeRunner"), "bs", size, {"lora": "lora"}) for size in (1, 64)]
+    traces = [entry(tmp_path, 0, shape.size) for shape in shapes]
+    paths = [tmp_path / trace["key"] for trace in traces]
+    bodies = [path.read_bytes() for path in paths]
+    assert len(bodies[0]) != len(bodies[1])
+    write(tmp_path, traces)
+    for path, body in zip(paths, reversed(bodies), strict=True):
+        path.write_bytes(body)
+    assert run("verify", tmp_path) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{traces[this]['key']}: it holds {shapes[other].tag} (its metadata, its span); "
+        f"size: {len(bodies[other])} bytes are stored, the manifest says {len(bodies[this])}"
+        for this, other in ((0, 1), (1, 0))
+    ] + [wrong_line(2, 2)]
+
+
+def test_a_trace_that_was_not_read_to_its_end_is_not_called_cut(attempt: Path, capsys: Any) -> None:
+    grow_far(attempt, KEY)
+    assert run("verify", attempt) == 1
+    first, last = capsys.readouterr().out.splitlines()
+    stored_bytes = json.loads((attempt / "manifest.json").read_text())["traces"][3]["bytes"]
+    more = "more than 1 MiB beyond them is stored and was not read"
+    assert first == f"{KEY}: size: the manifest says {stored_bytes} bytes, {more}"
+    assert last == wrong_line(1, 4)
+
+
 def test_a_digest_is_right_in_any_order_and_with_fields_of_a_newer_writer(tmp_path: Path) -> None:
     root = tmp_path / "a"
     traces = [{**entry(root, 0, size), "newer": {"x": 1}} for size in (1, 2, 3)]
@@ -139,7 +184,19 @@ def test_a_digest_that_is_not_that_of_the_traces_is_told(tmp_path: Path, capsys:
     traces = [entry(root, 0, size) for size in (1, 2)]
     write(root, traces[:1], digest=digest_of_json(traces))
     assert run("verify", root) == 1
-    assert "manifest.json: its digest is" in capsys.readouterr().out
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("manifest.json: its digest is")
+    assert last == "WRONG: the manifest disagrees with itself (the run's verdict was Complete)"
+
+
+def test_faults_of_manifest_and_traces_are_both_in_the_last_line(attempt: Path, capsys: Any) -> None:
+    (attempt / KEY).unlink()
+    value = json.loads((attempt / "manifest.json").read_text())
+    (attempt / "manifest.json").write_text(json.dumps({**value, "digest": "0" * 64}))
+    assert run("verify", attempt) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == wrong_line(1, 4).replace(
+        " (", ", and the manifest disagrees with itself ("
+    )
 
 
 @pytest.mark.parametrize(
@@ -267,7 +324,7 @@ def test_what_lies_in_an_objects_place_is_named_and_the_others_are_verified(
     first, *_, last = out.splitlines()
     assert first.startswith(f"{KEY}: ")
     assert said in first
-    assert "3 of 4 traces verified" in last
+    assert last == wrong_line(1, 4)
     assert "AWS" not in out + err
 
 
@@ -307,7 +364,7 @@ def test_an_object_that_may_not_be_read_is_named_and_the_others_are_verified(
     assert run("verify", attempt) == 1
     out, err = capsys.readouterr()
     assert len([line for line in out.splitlines() if "cannot be read: " in line and "no right to do so" in line]) == 2
-    assert "2 of 4 traces verified" in out
+    assert out.splitlines()[-1] == wrong_line(2, 4)
     assert "AWS" not in out + err
 
 
