@@ -122,6 +122,8 @@ VLLM_REFUSED = (
 )
 """Options of vLLM that contradict the spec, or break the recording."""
 
+SGLANG_RUNNERS = ("decode", "prefill", "draft")
+"""What the adapter calls the runners. Their classes may be named, too, and begin with a capital letter."""
 SGLANG_SIZES = {"decode": "bs", "prefill": "tok"}
 """Runner -> what its configured sizes count. The other runners capture what follows from these."""
 
@@ -177,6 +179,12 @@ def _sglang(
         yield "models: a draft needs to be told how it is used; add --speculative-algorithm EAGLE (or another)"
     for target in targets:
         runner, where = str(target.get("runner")), f"capture.targets[{target.get('runner')}]"
+        if runner[:1].islower() and runner not in SGLANG_RUNNERS:
+            yield (
+                f"{where}.runner: SGLang has no runner {runner}; it has {', '.join(SGLANG_RUNNERS[:-1])} and "
+                f"{SGLANG_RUNNERS[-1]}; or name a runner's class, as its traces are named"
+            )
+            continue
         if not target.get("sizes"):
             continue
         unit = SGLANG_SIZES.get(runner)

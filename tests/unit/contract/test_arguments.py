@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from shapetrace_capture.adapters.sglang.facts import words_for
 from shapetrace_contract.arguments import given, options
-from shapetrace_contract.serving import refusals
+from shapetrace_contract.serving import SGLANG_RUNNERS, refusals
+from shapetrace_contract.tag import Runner
 
 MODEL = [{"role": "target", "name": "org/model"}]
 
@@ -111,6 +113,12 @@ def test_the_persons_own_choices_are_left_alone(name: str, args: list[str]) -> N
         ("vllm", {"models": [{"role": "draft", "path": "/d"}]}, "models: vllm needs exactly one model"),
         ("sglang", {"models": [*MODEL, {"role": "draft", "path": "/d"}]}, "add --speculative-algorithm EAGLE"),
         ("sglang", {"targets": [{"runner": "draft", "sizes": [1]}]}, "capture.targets[draft].sizes: SGLang takes"),
+        (
+            "sglang",
+            {"targets": [{"runner": "foo", "sizes": [1]}]},
+            "capture.targets[foo].runner: SGLang has no runner foo; it has decode, prefill and draft",
+        ),
+        ("sglang", {"targets": [{"runner": "drafts"}]}, "capture.targets[drafts].runner: SGLang has no runner drafts"),
         ("sglang", {"targets": [{"runner": "prefill", "sizes": [64]}]}, "capture.targets[prefill].unit"),
         ("sglang", {"targets": [{"runner": "decode", "unit": "tok", "sizes": [64]}]}, "say unit: bs"),
         ("vllm", {"targets": [{"runner": "decode", "sizes": [64]}]}, "vLLM's sizes count tokens"),
@@ -138,6 +146,19 @@ def test_a_target_without_sizes_only_filters() -> None:
     targets = [{"runner": "draft", "unit": "bs", "sizes": []}, {"runner": "decode", "unit": "tok"}]
     assert told("sglang", targets=targets) == []
     assert told("vllm", targets=targets) == []
+
+
+def test_a_runner_of_sglang_may_be_named_by_its_class_as_tags_name_it() -> None:
+    names = ("DecodeCudaGraphRunner", "EAGLEDraftCudaGraphRunner-draft0-step1")
+    assert told("sglang", targets=[{"runner": name} for name in names]) == []
+
+
+def test_the_words_for_runners_of_sglang_are_those_of_its_adapter() -> None:
+    prefill, other = type("PrefillCudaGraphRunner", (), {})(), object()
+    cases = [(other, Runner("Any")), (prefill, Runner("Any")), (other, Runner("Any", 0))]
+    assert [words_for(runner, named) - {"Any", str(named)} for runner, named in cases] == [
+        {word} for word in SGLANG_RUNNERS
+    ]
 
 
 @pytest.mark.parametrize(
