@@ -64,13 +64,16 @@ def check(environment: Mapping[str, str], deadline: float, clock: Callable[[], f
                 return claim(store, keys.claim_key(index), pod_uid)
             except (StoreUnreachable, ObjectMissing) as error:  # taken, and yet not there: a server that is not itself
                 if clock() + PAUSE_SECONDS >= deadline:
-                    return Outcome(Reason.STORAGE_UNREACHABLE, str(error))
+                    return Outcome(Reason.STORAGE_UNREACHABLE, f"look at spec.storage.s3.endpoint: {error}")
                 print(f"trying again: {error}", file=sys.stderr, flush=True)
                 sleep(PAUSE_SECONDS)
-    except (SettingError, StoreMisconfigured) as error:
+    except SettingError as error:
         return Outcome(Reason.BAD_CONFIGURATION, str(error))
+    except StoreMisconfigured as error:
+        return Outcome(Reason.BAD_CONFIGURATION, f"look at spec.storage.s3: {error}")
     except StoreDenied as error:
-        return Outcome(Reason.STORAGE_DENIED, str(error))
+        fields = "spec.storage.s3.bucket and spec.storage.s3.credentialsSecretRef"
+        return Outcome(Reason.STORAGE_DENIED, f"look at {fields}: {error}")
 
 
 def claim(store: Store, key: str, pod_uid: str) -> Outcome:
@@ -118,8 +121,8 @@ def hung(environment: Mapping[str, str]) -> Outcome:
         where = f" at {settings.endpoint}" if settings.endpoint else f" of bucket {settings.bucket}"
     return Outcome(
         Reason.STORAGE_UNREACHABLE,
-        f"the object store{where} did not answer within {TOTAL_SECONDS:.0f} s: check the endpoint, name resolution and "
-        "network policies",
+        f"the object store{where} did not answer within {TOTAL_SECONDS:.0f} s: check spec.storage.s3.endpoint, name "
+        "resolution and network policies",
     )
 
 

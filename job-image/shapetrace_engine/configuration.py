@@ -119,6 +119,14 @@ def parser() -> argparse.ArgumentParser:
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Configuration:
     """The configuration of this rank (``RANK`` and ``WORLD_SIZE`` of ``environment``); :class:`ConfigurationError`."""
+    try:
+        return _parse(arguments, environment)
+    except ConfigurationError as error:
+        # what a run makes from other fields, its targets, was checked before a pod of it was made
+        raise ConfigurationError(f"{error} (spec.engine.args)") from None
+
+
+def _parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Configuration:
     values = vars(parser().parse_args(arguments))
     axes = values.pop("axis")
     if len(dict(axes)) != len(axes):

@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 from shapetrace_collector import preflight
-from shapetrace_contract.message import Termination
+from shapetrace_contract.message import Termination, shorten
 from shapetrace_contract.reasons import Reason
-from shapetrace_traces.store import ObjectMissing, StoreUnreachable
+from shapetrace_traces.store import (
+    CredentialsMissing,
+    ObjectMissing,
+    StoreDenied,
+    StoreMisconfigured,
+    StoreUnreachable,
+)
 
 
 def run(environment, **more):
@@ -106,6 +112,27 @@ def test_a_claim_that_exists_and_is_not_there_is_said(pod, monkeypatch) -> None:
     monkeypatch.setattr(preflight, "claim", claim)
     outcome = preflight.check(pod.environment, time.monotonic())
     assert (outcome.reason, "claims/0.json" in outcome.message) == (Reason.STORAGE_UNREACHABLE, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "fields"),
+    [
+        (StoreUnreachable, "StorageUnreachable", "spec.storage.s3.endpoint"),
+        (StoreDenied, "StorageDenied", "spec.storage.s3.bucket and spec.storage.s3.credentialsSecretRef"),
+        (CredentialsMissing, "StorageDenied", "spec.storage.s3.bucket and spec.storage.s3.credentialsSecretRef"),
+        (StoreMisconfigured, "BadConfiguration", "spec.storage.s3"),
+    ],
+)
+def test_a_store_that_does_not_let_us_is_told_with_the_fields_to_look_at(
+    pod, monkeypatch, error: type[Exception], reason: str, fields: str
+) -> None:
+    def claim(*_: object) -> None:
+        raise error("could not write claims/0.json: HTTP 404" + "x" * 600)
+
+    monkeypatch.setattr(preflight, "claim", claim)
+    outcome = preflight.check(pod.environment, time.monotonic())
+    assert outcome.reason.value == reason
+    assert shorten(outcome.message).startswith(f"look at {fields}: could not write claims/0.json: HTTP 404")
 
 
 def test_a_check_that_hangs_is_left_behind(pod, monkeypatch) -> None:

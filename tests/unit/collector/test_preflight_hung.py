@@ -19,6 +19,7 @@ def test_a_store_that_hangs_is_named(store: StoreSettings, place: str) -> None:
     outcome = hung({StoreSettings.ENV: store.to_env()})
     assert outcome.reason is Reason.STORAGE_UNREACHABLE
     assert place in outcome.message
+    assert "check spec.storage.s3.endpoint, name resolution" in outcome.message
 
 
 def test_without_a_setting_that_can_be_read_nothing_is_raised() -> None:

@@ -55,6 +55,7 @@ def test_what_cannot_be_run_is_refused_by_name(arguments: list[str], world: int,
     with pytest.raises(ConfigurationError) as refusal:
         parse(arguments, {"WORLD_SIZE": str(world)})
     assert words in str(refusal.value)
+    assert str(refusal.value).endswith(" (spec.engine.args)")
 
 
 def test_torch_is_not_needed_to_read_the_command_line() -> None:
