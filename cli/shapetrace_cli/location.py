@@ -68,7 +68,8 @@ def parse_folder(text: str) -> Path:
             raise UsageError(f"{keys.MANIFEST} in {folder} is {kind}")
         raise UsageError(
             f"{folder} holds no {keys.MANIFEST}",
-            "Name the folder of one attempt, .../attempt-1. A run without a manifest was not finished.",
+            "Name the folder of one attempt, .../attempt-1. A run without a manifest was not finished. "
+            f"Copies of relabel have no manifest: shapetrace index {folder}",
         )
     return folder
 

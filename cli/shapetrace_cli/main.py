@@ -171,10 +171,8 @@ def _verify(source: str, **given: Any) -> None:
     """
     from shapetrace_cli import verify
 
-    # a folder of this name is what is meant, though a run may be called the same
-    there = "" if "://" in source or not Path(source).is_dir() else f".{os.sep}"
     result = verify.verify(
-        _open(there + source if not Path(source).is_absolute() else source, given),
+        _open(source, given),
         sha256=given["sha256"],
         parallel=given["parallel"],
         quiet=given["quiet"],

@@ -86,9 +86,8 @@ def open_source(
         run = api.profile_run(text)
     except CliError as error:
         if Path(text).is_dir():
-            error.hint = (
-                f"{error.hint} {text} is taken for a ProfileRun's name; for the folder here, say ./{text}".strip()
-            )
+            here = f"{text} is taken for a run's name; for the folder here write ./{text}"
+            error.message = f"{here} ({error.message})"
         raise
     if use_run_credentials:
         secret = _run_secret(run)

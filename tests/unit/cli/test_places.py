@@ -80,12 +80,21 @@ def test_what_a_script_wrote_in_the_collectors_place_does_not_end_a_local_run(tm
     assert _from_spool(entry, tmp_path) == entry
 
 
-def test_a_folder_whose_name_was_taken_for_a_runs_is_pointed_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["out", "my_out"])
+@pytest.mark.parametrize("command", [("show",), ("verify",), ("fetch", "./to")], ids=lambda command: command[0])
+def test_a_bare_name_is_a_runs_and_a_folder_of_it_is_pointed_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], name: str
 ) -> None:
-    (tmp_path / "out").mkdir()
+    make_attempt(tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    code, _, err = run("show", "out", KUBECONFIG=str(tmp_path / "none"))
+    code, _, err = run(command[0], name, *command[1:], KUBECONFIG=str(tmp_path / "none"))
     assert code == 2
-    assert "no usable kubeconfig" in err
-    assert "for the folder here, say ./out" in err
+    assert err.startswith(f"error: {name} is taken for a run's name; for the folder here write ./{name} (")
+    assert run(command[0], f"./{name}", *command[1:])[0] != 2  # what is in it is another question
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_copies_of_relabel_are_for_index(tmp_path: Path, command: str) -> None:
+    code, _, err = run(command, tmp_path)
+    assert code == 2
+    assert f"Copies of relabel have no manifest: shapetrace index {tmp_path}" in err

@@ -34,11 +34,6 @@ def test_what_is_as_the_manifest_says_is_verified(attempt: Path, capsys: Any) ->
     assert capsys.readouterr().out == "profiling/demo attempt 1: Complete, 4 of 4 traces verified\n"
 
 
-def test_a_folder_needs_no_slash(attempt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(attempt.parent)
-    assert run("verify", "attempt-1") == 0
-
-
 def test_nothing_is_written(attempt: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in attempt.rglob("*")}
     assert run("verify", attempt, "-o", "none") == 0
