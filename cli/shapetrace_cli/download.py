@@ -94,6 +94,13 @@ class Downloader:
             raise ValueError(f"{path.parent} is a link that leads out of {self._folder}")
         return path
 
+    def is_there(self, item: Wanted) -> bool:
+        """Whether there is something of its size: its hash is another question."""
+        try:
+            return self.target(item.key).lstat().st_size == item.size_bytes
+        except (OSError, ValueError):
+            return False
+
     def _one(self, item: Wanted) -> Outcome:
         try:
             path = self.target(item.key)

@@ -68,7 +68,7 @@ def fetch(
         total_bytes = sum(item.size_bytes or 0 for item in wanted)
         with Reporter(title, len(wanted), total_bytes, stderr, quiet=quiet) as reporter:
             if listing.traces:
-                reporter.begin(f"fetching {counted(len(listing.traces), 'trace')}, {size_text(total_bytes)}", 0)
+                reporter.begin(_begin([item for item in wanted if item.sha256], downloader), 0)
             unknown = {item.key: item for item in wanted}
             for outcome in downloader.run(wanted):
                 unknown.pop(outcome.wanted.key, None)
@@ -88,6 +88,16 @@ def fetch(
                     "The same command goes on where it was.",
                 ) from None
     return result
+
+
+def _begin(wanted: Sequence[Wanted], downloader: Downloader) -> str:
+    """What is about to happen: of an earlier fetch there may be some traces, or all."""
+    lacking = [item for item in wanted if not downloader.is_there(item)]
+    there = len(wanted) - len(lacking)
+    if not lacking:
+        return f"checking {counted(there, 'trace')} that {'is' if there == 1 else 'are'} there"
+    text = f"fetching {counted(len(lacking), 'trace')}, {size_text(sum(item.size_bytes or 0 for item in lacking))}"
+    return f"{text}; checking {there} that {'is' if there == 1 else 'are'} there" if there else text
 
 
 def _count(result: Fetched, outcome: Outcome) -> None:

@@ -41,7 +41,10 @@ def test_a_second_fetch_reads_nothing_again_and_repairs_what_is_damaged(
     (out / ".shapetrace-part-manifest.json").write_text("left over")
     capsys.readouterr()
     assert run("fetch", attempt, out) == 0
-    assert "(6 were there)" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    size_bytes = sum(path.stat().st_size for path in traces[1:2])
+    assert err.splitlines()[0] == f"demo: fetching 1 trace, {size_text(size_bytes)}; checking 7 that are there"
+    assert "(6 were there)" in err
     assert {path: path.stat().st_ino for path in traces[2:]} == {path: before[path] for path in traces[2:]}
     assert traces[0].read_bytes() == (attempt / traces[0].relative_to(out)).read_bytes()
     assert not list(out.rglob(".shapetrace-part-*"))
@@ -63,8 +66,10 @@ def test_without_a_terminal_the_begin_is_told(attempt: Path, tmp_path: Path, cap
     size_bytes = sum(path.stat().st_size for path in (attempt / "traces").rglob("*.gz"))
     assert run("fetch", attempt, tmp_path / "out") == 0
     assert capsys.readouterr().err.splitlines()[0] == f"demo: fetching 8 traces, {size_text(size_bytes)}"
+    assert run("fetch", attempt, tmp_path / "out") == 0
+    assert capsys.readouterr().err.splitlines()[0] == "demo: checking 8 traces that are there"
     assert run("fetch", attempt, tmp_path / "out", "--quiet") == 0
-    assert "fetching" not in capsys.readouterr().err
+    assert "checking" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["other bytes", "longer", "shorter", "gone"])
