@@ -82,7 +82,8 @@ class Cluster:
         if status == 404:
             raise CliError(
                 f"no ProfileRun {name!r} in namespace {self.namespace!r}",
-                f"`kubectl get {names.SHORT_NAME} -A` lists all; -n NAMESPACE names another namespace.",
+                f"`kubectl get {names.SHORT_NAME} -A` lists all; -n NAMESPACE names another namespace. "
+                "A deleted run's traces stay in the bucket: fetch s3://BUCKET/.../attempt-1/",
             )
         return self._checked(status, body, f"ProfileRun {name!r}", f"get {names.PLURAL}.{names.GROUP}")
 
@@ -90,6 +91,11 @@ class Cluster:
         """The S3 credentials in a Secret, as environment variables. Never shown, never written."""
         checked_name("Secret", secret)
         status, body = self._get(f"/api/v1/namespaces/{self.namespace}/secrets/{secret}", f"Secret {secret!r}")
+        if status == 404:
+            raise CliError(
+                f"no Secret {secret!r} in namespace {self.namespace!r}",
+                f"`kubectl get secrets -n {self.namespace}` lists those there; give -n NAMESPACE for another.",
+            )
         data = self._checked(status, body, f"Secret {secret!r}", "get secrets").get("data") or {}
         found = {key: base64.b64decode(data[key]).decode().strip() for key in CREDENTIAL_KEYS if data.get(key)}
         missing = [key for key in CREDENTIAL_KEYS[:2] if key not in found]

@@ -119,6 +119,18 @@ def test_a_refusal_says_what_and_where(
     assert "token-of-the-person" not in error.value.message
 
 
+def test_what_is_not_in_a_namespace_may_be_elsewhere(kubeconfig: Path, answers: dict[str, tuple[int, Any]]) -> None:
+    answers[f"{RUNS}/demo"] = (404, {"message": "not found", "details": {"name": "demo"}})
+    answers["/api/v1/namespaces/profiling/secrets/s3"] = (404, {"message": 'secrets "s3" not found'})
+    cluster = Cluster(ClusterOptions(str(kubeconfig)))
+    with pytest.raises(CliError, match="no ProfileRun 'demo' in namespace 'profiling'") as error:
+        cluster.profile_run("demo")
+    assert "A deleted run's traces stay in the bucket: fetch s3://" in error.value.hint
+    with pytest.raises(CliError, match="no Secret 's3' in namespace 'profiling'") as error:
+        cluster.credentials("s3")
+    assert "give -n NAMESPACE" in error.value.hint
+
+
 @pytest.mark.parametrize("given", [True, False])
 def test_a_kubeconfig_that_is_not_there_is_named(given: bool, tmp_path: Path) -> None:
     path = tmp_path / "nonexist"
