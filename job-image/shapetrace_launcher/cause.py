@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shapetrace_contract import keys
 from shapetrace_contract.message import Termination, shorten
 from shapetrace_contract.reasons import Reason, exit_code
 
@@ -15,6 +16,7 @@ from shapetrace_launcher.words import is_error
 SILENT_SECONDS = 60.0
 """How long an engine may serve before its ranks' records are missed: they are written before it can serve, so this
 only has to outlast a slow start of the other replicas."""
+SAID_NOTHING = f"printed no error; see {keys.log_key(0)}"
 KERNEL_HINT = "; often the kernel for want of memory, see the pod's memory limit"
 
 
@@ -78,7 +80,7 @@ def cause_of(seen: Observed) -> Cause | None:
     """
     done, records = seen.done or {}, seen.records or {}
     if all(rank in done for rank in seen.ranks):
-        unhooked = _unhooked(seen.ranks, records)
+        unhooked = _unhooked(seen, seen.ranks)
         return unhooked or Cause(Reason.DONE, f"{len(seen.ranks)} of {len(seen.ranks)} ranks are done")
     bad = [end for end in seen.exits if end.code != 0]
     if bad:
@@ -87,14 +89,14 @@ def cause_of(seen: Observed) -> Cause | None:
     if seen.terminated:
         return Cause(Reason.STOPPED, "stopped by SIGTERM before every rank was done", signal=int(signal.SIGTERM))
     # a hook that must be there and is not stays missing: nothing is gained by waiting for the engine
-    unhooked = _unhooked([rank for rank in seen.ranks if _missing(records.get(rank))], records)
+    unhooked = _unhooked(seen, [rank for rank in seen.ranks if _missing(records.get(rank))])
     if unhooked is not None:
         return unhooked
     early = [end for end in seen.exits if not all(rank in done for rank in end.ranks)]
     if not early:
         return _silent(seen, records, done)
     missing = tuple(rank for rank in early[0].ranks if rank not in done)
-    return _unhooked(missing, records) or Cause(
+    return _unhooked(seen, missing) or Cause(
         Reason.ENGINE_FAILED,
         f"rank {missing[0]} ended with exit code 0 before its graph work was done",
         rank=missing[0],
@@ -128,12 +130,12 @@ def _silent(
     return Cause(Reason.HOOKS_NOT_APPLIED, f"{seen.engine}: {text}", rank=late)
 
 
-def _unhooked(ranks: Sequence[int], records: Mapping[int, Mapping[str, Any]]) -> Cause | None:
+def _unhooked(seen: Observed, ranks: Sequence[int]) -> Cause | None:
+    records = seen.records or {}
     for rank in ranks:
         record = records.get(rank)
         if record is None:
-            text = f"rank {rank} wrote no record: nothing of ours ran in it; does it import shapetrace_capture?"
-            return Cause(Reason.HOOKS_NOT_APPLIED, text, rank=rank)
+            return Cause(Reason.HOOKS_NOT_APPLIED, _unseen(seen, rank), rank=rank)
         missing = _missing(record)
         if missing:
             text = f"rank {rank}: {_engine(record)}: not hooked: {missing}; use a version of the engine that is tested"
@@ -142,6 +144,22 @@ def _unhooked(ranks: Sequence[int], records: Mapping[int, Mapping[str, Any]]) ->
         if "applied" not in hooks.values():
             return Cause(Reason.HOOKS_NOT_APPLIED, f"rank {rank}: no hook was applied: {hooks}", rank=rank)
     return None
+
+
+def _unseen(seen: Observed, rank: int) -> str:
+    """Of a rank without a record. A program of the user's own writes it at its first call, not at the import."""
+    count, asked = len(seen.records or {}), len(seen.ranks)
+    if seen.engine:
+        return f"rank {rank} wrote no record: {seen.engine}: the plugin shapetrace did nothing in it"
+    if not count:
+        return (
+            f"rank {rank} wrote no record: the program ended, and no shapetrace_capture.shape(...) was reached in it, "
+            "or it never imported shapetrace_capture"
+        )
+    return (
+        f"rank {rank} never appeared: {count} of {asked} ranks wrote records; start every rank "
+        f"(torchrun --nproc-per-node {asked}) or set parallelism.tensor: {count}"
+    )
 
 
 def _hooks(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -166,7 +184,7 @@ def _engine(record: Mapping[str, Any]) -> str:
 
 def _bad_exit(end: Exit) -> Cause:
     rank = end.ranks[0] if len(end.ranks) == 1 else None
-    said = f": {end.last_words}" if end.last_words else ""
+    said = f": {end.last_words or SAID_NOTHING}"
     if end.code < 0:
         try:
             name = signal.Signals(-end.code).name

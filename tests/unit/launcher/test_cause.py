@@ -128,3 +128,27 @@ def test_an_engine_that_failed_is_the_cause_before_its_hooks() -> None:
     cause = cause_of(Observed((0,), [end(0, 1)], {0: _sglang("missing")}, {}))
     assert cause is not None
     assert cause.reason is Reason.ENGINE_FAILED
+
+
+def test_a_program_that_marked_nothing_is_told_what_may_be_the_matter() -> None:
+    cause = cause_of(Observed((0,), [end(0, 0)], {}, {}))
+    assert cause is not None
+    assert cause.message == (
+        "rank 0 wrote no record: the program ended, and no shapetrace_capture.shape(...) was reached in it, "
+        "or it never imported shapetrace_capture"
+    )
+
+
+def test_a_rank_that_nobody_started_is_told_with_those_that_came() -> None:
+    cause = cause_of(Observed(RANKS, [Exit("engine", RANKS, 0)], {0: HOOKED[0]}, {0: {}}))
+    assert cause is not None
+    assert cause.message == (
+        "rank 1 never appeared: 1 of 2 ranks wrote records; start every rank (torchrun --nproc-per-node 2) "
+        "or set parallelism.tensor: 1"
+    )
+
+
+def test_an_engine_whose_rank_wrote_nothing_is_not_taken_for_a_program_of_the_users() -> None:
+    cause = cause_of(Observed(RANKS, [Exit("engine", RANKS, 0)], {0: HOOKED[0]}, {0: {}}, engine="vllm 0.11"))
+    assert cause is not None
+    assert cause.message == "rank 1 wrote no record: vllm 0.11: the plugin shapetrace did nothing in it"

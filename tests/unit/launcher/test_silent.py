@@ -133,6 +133,25 @@ def test_of_many_processes_the_last_error_is_what_is_said() -> None:
     assert last_words(b"", of_many=True) == ""
 
 
+NOISE = b"USDT:2026-11-30 22:05:26 20816:20816 SyncActivityProfilerHandler.cpp:46] profiler_stop\n"
+
+
+@pytest.mark.parametrize("of_many", [False, True])
+@pytest.mark.parametrize("word", [b"USDT", b"ERROR", b"WARNING", b"INFO", b"STAGE"])
+def test_the_profilers_own_log_is_nobodys_last_word(word: bytes, of_many: bool) -> None:
+    noise = NOISE.replace(b"USDT", word)
+    assert last_words(b"ValueError: x\n" + noise, of_many=of_many) == "ValueError: x"
+    assert last_words(noise * 2, of_many=of_many) == ""
+    other = noise.replace(b":20816 ", b" ")
+    assert last_words(other, of_many=of_many) == other.decode().strip()
+
+
+def test_an_engine_that_said_nothing_is_told_where_to_look() -> None:
+    cause = cause_of(Observed((0,), [Exit("rank 0", (0,), 3)]))
+    assert cause is not None
+    assert cause.message == "rank 0 ended with exit code 3: printed no error; see logs/pod-0/engine.log.gz"
+
+
 def test_a_killed_engine_that_said_why_is_not_laid_to_memory() -> None:
     for words, hinted in (("RuntimeError: x", False), ("loading weights", True)):
         cause = cause_of(Observed((0, 1), [Exit("engine", (0, 1), -9, words)]))
