@@ -17,7 +17,12 @@ Size = Annotated[int, Field(ge=1, le=1_048_576)]
 RunnerWord = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9._-]*$")]
 Axis = Annotated[
     str,
-    StringConstraints(min_length=1, max_length=32, pattern=r"^[a-z][a-z0-9]*$"),
+    StringConstraints(min_length=1, max_length=32),
+    # no pattern: the API server would answer with it instead of in words
+    Rule(
+        "self.matches('^[a-z][a-z0-9]*$')",
+        "the axis of a variant has lower-case letters and digits only and begins with a letter: lora, not LoRA",
+    ),
     Rule("self != 'epoch'", "the axis epoch is taken: it counts how often an engine captured again"),
 ]
 AxisValue = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]

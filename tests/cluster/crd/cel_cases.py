@@ -212,6 +212,11 @@ _CAPTURE = [
         _spec(capture={"ranks": "Listed", "listedRanks": [1, 4]}, parallelism={"tensor": 2, "pipeline": 2}),
     ),
     Case(
+        "the axis of a variant has lower-case letters and digits only and begins with a letter: lora, not LoRA",
+        _spec(capture=_target(variants=[{"axis": "lora2", "values": ["a"]}])),
+        _spec(capture=_target(variants=[{"axis": "LoRA", "values": ["a"]}])),
+    ),
+    Case(
         "the axis epoch is taken: it counts how often an engine captured again",
         _spec(capture=_target(variants=[{"axis": "epochs", "values": ["a"]}])),
         _spec(capture=_target(variants=[{"axis": "epoch", "values": ["a"]}])),
