@@ -177,6 +177,42 @@ def test_labels_that_differ_in_another_axis_too_are_no_siblings_where_there_are_
     }
 
 
+def test_labels_that_changed_places_in_two_axes_are_found_beside_an_axis_that_nothing_tells_apart() -> None:
+    labels = [
+        {"attention": one, "lora": other, "stream": stream}
+        for one, other, stream in itertools.product(("dense", "sparse"), ("lora", "nolora"), "01")
+    ]
+    held = {(4, 0): 6, (4, 6): 0}
+    entries = [
+        entry(size, label, str(list(labels[held.get((size, place), place)].values())[:2]))
+        for size in SIZES
+        for place, label in enumerate(labels)
+    ]
+    assert wrong(judged(entries)) == {(0, 4): {"attention", "lora"}}
+    right = [entry(size, label, str(list(label.values())[:2])) for size in SIZES for label in labels]
+    assert judged(right).verdict is Verdict.COMPLETE
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_swap_is_not_proven_where_one_of_both_traces_has_operators_that_nothing_else_has(ranks: int) -> None:
+    entries = [
+        entry(size, label, "first" if (size, place) == (8, 1) else str(GREEDY[1] if size == 8 else label), rank=rank)
+        for rank in range(ranks)
+        for size in SIZES
+        for place, label in enumerate(GREEDY)
+    ]
+    found = judged(entries)
+    assert found.verdict is Verdict.COMPLETE
+    assert {found.traces[key].trace.tag for key in found.unproven} == {"Runner__bs_8__greedy-greedy"}
+
+
+def test_operators_that_another_value_has_at_other_sizes_prove_where_they_are_so_at_several() -> None:
+    """Kernels that are chosen by size."""
+    sequences = {1: "ab", 2: "ab", 4: "ab", 8: "bc", 16: "bc"}
+    entries = [entry(size, label, sequences[size][place]) for size in sequences for place, label in enumerate(GREEDY)]
+    assert judged(entries).unproven == ()
+
+
 # ---- launches where the operators are equal
 
 

@@ -109,7 +109,8 @@ class _Runner:
         """The values in which two labels differ -> the pairs that differ so."""
         for position in self._positions:
             self._compare(position)
-        self._marks = self._marked(by_launches=self._tell_by_launches())
+        self._by_launches = self._tell_by_launches()
+        self._marks = self._marked()
 
     def fits(self, marked: Fits) -> Fits:
         """One way to look at the pairs after the other."""
@@ -191,10 +192,10 @@ class _Runner:
                 found += differing
         return found
 
-    def _marked(self, *, by_launches: bool) -> dict[str, Any]:
+    def _marked(self) -> dict[str, Any]:
         """Key -> by what a trace is known at other positions."""
         recorded = [trace for trace in self._traces if trace.sequence is not None]
-        return {trace.key: trace.signature if by_launches else trace.sequence for trace in recorded}
+        return {trace.key: trace.signature if self._by_launches else trace.sequence for trace in recorded}
 
     # ---- words
 
@@ -263,29 +264,66 @@ class _Runner:
 
         Each has the operators that another's whole label usually has, at most positions of the runner; and all of them
         together are labelled with what they hold, in another order. Where two hold the same (sparse attention that is
-        dense at small sizes) nothing is contradicted.
+        dense at small sizes) nothing is contradicted. Axes that these operators do not tell apart are left out
+        of the labels.
         """
+        told = self._told(found)
+        labels = {key: tuple(label[n] for n in told) for key, label in self._label.items()}
         users: dict[Any, Counter[Values]] = defaultdict(Counter)
-        for key, mark in self._marks.items():
-            users[mark][self._label[key]] += 1
+        sizes: dict[Any, set[int]] = defaultdict(set)
+        for trace in self._traces:
+            if trace.key in self._marks:
+                mark, label = self._marks[trace.key], labels[trace.key]
+                users[mark][label] += 1
+                sizes[mark, label].add(trace.size)
         usual = {mark: _usual(values) for mark, values in users.items()}
         for position in self._positions:
-            held = [usual[self._marks[trace.key]] or () for trace in position if trace.key in self._marks]
-            if sorted(held) != sorted(self._label[trace.key] for trace in position):
+            recorded = [trace for trace in position if trace.key in self._marks]
+            held = [
+                usual[self._marks[trace.key]] or labels[trace.key] for trace in recorded
+            ]  # where two have them, its own
+            moved = [self._moved(told, labels[trace.key], values) for trace, values in zip(recorded, held, strict=True)]
+            pairs = list(zip(recorded, moved, strict=True))
+            if any(found[trace.key][self._axes[n]].word == "proven" for trace, values in pairs for n in values):
                 continue
-            moved = [self._moved(trace, values) for trace, values in zip(position, held, strict=True)]
-            pairs = list(zip(position, moved, strict=True))
-            if any(found[trace.key][axis].word == "proven" for trace, values in pairs for axis in values):
+            is_known = all(usual[self._marks[trace.key]] is not None for trace in recorded)
+            if not is_known or sorted(held) != sorted(labels[trace.key] for trace in position):
+                for trace, values in pairs:
+                    if len(sizes[self._marks[trace.key], labels[trace.key]]) == 1:
+                        self._doubt_moved(found, trace, values)
                 continue
             for (trace, values), whole in zip(pairs, held, strict=True):
-                if any(found[trace.key][axis].holds != value for axis, value in values.items()):
-                    text = f"the operators of {', '.join(map(named, self._axes, whole))} elsewhere"
-                    found[trace.key].update({axis: VariantFit("contradicted", text, values[axis]) for axis in values})
+                if any(found[trace.key][self._axes[n]].holds != value for n, value in values.items()):
+                    names = [named(self._axes[n], value) for n, value in zip(told, whole, strict=True)]
+                    fits = {
+                        n: VariantFit("contradicted", f"the operators of {', '.join(names)} elsewhere", value)
+                        for n, value in values.items()
+                    }
+                    found[trace.key].update({self._axes[n]: fit for n, fit in fits.items()})
 
-    def _moved(self, trace: Trace, held: Values) -> dict[str, str]:
+    def _told(self, found: Fits) -> list[int]:
+        """Axes whose values differ in what traces are known by at other positions."""
+        marking = ("operators", "launches") if self._by_launches else ("operators",)
+        told = {
+            n
+            for pairs in self._alike.values()
+            for pair in pairs
+            for n in pair.axes
+            if pair.told in marking and found[pair.low.key][self._axes[n]].word != "unproven"
+        }
+        return sorted(told)
+
+    def _moved(self, told: Sequence[int], own: Values, held: Values) -> dict[int, str]:
         """Axis -> value, where a trace holds another one than its label says."""
-        own = self._label[trace.key]
-        return {axis: value for axis, value, claimed in zip(self._axes, held, own, strict=True) if value != claimed}
+        return {n: value for n, value, claimed in zip(told, held, own, strict=True) if value != claimed}
+
+    def _doubt_moved(self, found: Fits, trace: Trace, moved: Mapping[int, str]) -> None:
+        """At this size alone it has the operators of others, whose own are not there: their trace is not one of the
+        usual ones, or is missing."""
+        for number, value in moved.items():
+            for pair in self._nearest[trace.key, number]:
+                if self._label[pair.other(trace).key][number] == value:
+                    self._doubt(found, pair, "it or {} has the operators that the other has elsewhere")
 
 
 def _nearest(others: Sequence[tuple[Trace, frozenset[int]]]) -> list[tuple[Trace, frozenset[int]]]:
@@ -340,6 +378,6 @@ def _is_steady(groups: Sequence[Sequence[_Pair]]) -> bool:
 
 
 def _usual(users: Counter[Values]) -> Values | None:
-    """Whose operators they are at most positions; None where two have them as often."""
+    """Whose operators they are at most positions; None where another has them more than half as often."""
     (values, most), *others = users.most_common(2)
-    return None if others and others[0][1] == most else values
+    return None if others and 2 * others[0][1] > most else values
