@@ -16,7 +16,7 @@ import click
 
 from shapetrace_cli import options
 from shapetrace_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CliError, UsageError
-from shapetrace_cli.output import printing
+from shapetrace_cli.output import next_step, printing
 from shapetrace_cli.text import plain
 from shapetrace_cli.trace_commands import index_command, relabel_command
 
@@ -117,6 +117,8 @@ def _fetch(source: str, folder: Path, **given: Any) -> None:
             table.print_table(result.listing, sys.stdout)
     for line in ending:
         click.echo(plain(line), err=True)
+    if result.listing.traces and not result.faults and not given["quiet"]:
+        click.echo(next_step(folder), err=True)
     if result.faults or not result.listing.traces:
         sys.exit(EXIT_FAILED)
 
@@ -266,6 +268,8 @@ def _run_local(file: Path, out: Path, **given: Any) -> None:
     nothing = result.listing is not None and not result.listing.traces
     what = "logs are in" if nothing or result.listing is None else f"traces and manifest.json are in {out}, logs in"
     click.echo(f"{what} {out / 'logs'}", err=True)
+    if result.listing is not None and not nothing and not given["quiet"]:
+        click.echo(next_step(out), err=True)
     if result.cause or nothing:
         words = ["nothing was captured" if nothing else "", plain(result.cause)]
         begin = "error: " if result.exit_code else ""  # an engine that runs without graphs by choice has none

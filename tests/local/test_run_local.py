@@ -61,6 +61,7 @@ def test_a_tiny_model_ends_complete_with_all_traces_although_its_collector_was_k
     }
     assert differences(tmp_path / "out") == []
     assert "here/local attempt 1: Complete, 16/16 traces, 2 ranks" in out
+    assert err.splitlines()[-1].startswith("next: shapetrace show ")
     assert {path.name for path in (tmp_path / "out/logs").iterdir()} == {
         "preflight.log",
         "collector.log",
@@ -131,7 +132,7 @@ def test_a_script_whose_python_has_no_torch_says_how_to_get_it(run_local: Callab
     code, _, err = run_local(command("python3", str(script)), "--python", str(tmp_path / "bare/bin/python")).end()
     assert code == 1
     assert "No module named 'torch'" in err
-    assert "pip install 'shapetrace[torch]'" in err
+    assert "`make venv-torch` in the checkout" in err
     assert "--python" in err
 
 

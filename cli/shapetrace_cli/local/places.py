@@ -13,7 +13,7 @@ from shapetrace_contract import keys, names
 
 from shapetrace_cli.errors import CliError, UsageError
 from shapetrace_cli.listing import read_listing
-from shapetrace_cli.local.advice import INSTALL_TORCH
+from shapetrace_cli.local.advice import GET_TORCH
 from shapetrace_cli.local.layout import WORK, Layout
 
 _FOLDERS = (keys.CLAIMS, keys.TRACES, keys.REPLAYS, keys.PARTS, keys.LOGS)
@@ -121,7 +121,7 @@ def check_python(python: str, *, needs_torch: bool) -> None:
     if needs_torch and torch != "True":
         raise UsageError(
             f"{python} has no torch, which the engine needs",
-            f"Install it ({INSTALL_TORCH}) or name a Python that has it with --python.",
+            f"{GET_TORCH} that has it with --python.",
         )
 
 

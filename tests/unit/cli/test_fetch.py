@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shapetrace_cli.output import next_step
 from shapetrace_cli.text import size_text
 
 from .attempts import files, make_attempt
@@ -20,6 +21,9 @@ def test_everything_listed_arrives_in_the_attempts_layout(attempt: Path, tmp_pat
     assert files(out) == expected
     shown = capsys.readouterr()
     assert "8 of 8 traces" in shown.err
+    assert shown.err.splitlines()[-1] == (
+        f"next: shapetrace show {out}; shapetrace verify {out}; open a file of {out}/traces in Perfetto"
+    )
     assert "proven/distinct" in shown.out
 
 
@@ -69,7 +73,14 @@ def test_without_a_terminal_the_begin_is_told(attempt: Path, tmp_path: Path, cap
     assert run("fetch", attempt, tmp_path / "out") == 0
     assert capsys.readouterr().err.splitlines()[0] == "demo: checking 8 traces that are there"
     assert run("fetch", attempt, tmp_path / "out", "--quiet") == 0
-    assert "checking" not in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "checking" not in err
+    assert "next: " not in err
+
+
+@pytest.mark.parametrize(("name", "place"), [("out", "./out"), ("my out", "'./my out'"), ("a/b", "a/b")])
+def test_the_next_step_is_spelled_as_a_folder(name: str, place: str) -> None:
+    assert next_step(Path(name)).startswith(f"next: shapetrace show {place}; shapetrace verify {place}; ")
 
 
 @pytest.mark.parametrize("damage", ["other bytes", "longer", "shorter", "gone"])
@@ -86,6 +97,7 @@ def test_a_damaged_object_is_named_and_not_kept(damage: str, attempt: Path, tmp_
     shown = capsys.readouterr()
     assert victim.relative_to(attempt).as_posix() in shown.err
     assert "7 of 8 traces" in shown.err
+    assert "next: " not in shown.err
     assert not (out / victim.relative_to(attempt)).exists()
     assert not (out / "manifest.json").exists(), "the manifest commits a whole fetch"
     assert len(list((out / "traces").rglob("*"))) == 2 + 7

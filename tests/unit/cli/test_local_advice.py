@@ -9,9 +9,9 @@ ENDED = "EngineFailed: rank 0 ended with exit code 1: "
 @pytest.mark.parametrize(
     ("cause", "said"),
     [
-        ("ModuleNotFoundError: No module named 'torch'", "no torch: pip install 'shapetrace[torch]'"),
-        ("ModuleNotFoundError: No module named 'torch.cuda.x'", "no torch: pip install 'shapetrace[torch]'"),
-        ("/usr/bin/python3: No module named torch", "no torch: pip install 'shapetrace[torch]'"),
+        ("ModuleNotFoundError: No module named 'torch'", "no torch. `make venv-torch` in the checkout makes"),
+        ("ModuleNotFoundError: No module named 'torch.cuda.x'", "no torch. `make venv-torch` in the checkout makes"),
+        ("/usr/bin/python3: No module named torch", "no torch. `make venv-torch` in the checkout makes"),
         ("ModuleNotFoundError: No module named 'mine'", "no module mine"),
         ("python3: can't open file '/here/run.py': [Errno 2] No such file or directory", "the current folder, /here"),
         ("Killed", ""),
