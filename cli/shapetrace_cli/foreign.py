@@ -170,12 +170,14 @@ def there_are(written: Sequence[Written], out: Path) -> str:
 
 
 def report_table(report: Report) -> list[tuple[str, ...]]:
-    """Heading and one line for each capture and each file that cannot be read."""
+    """Heading and one line for each capture and each file that cannot be read; what is wrong comes first."""
     rows: list[tuple[str, ...]] = [("FILE", "RANK", "LABEL", "HOLDS", "SUPPORT")]
-    for item in report.findings:
+    for item in sorted(report.findings, key=lambda item: not item.wrong):
         label = "-" if item.claimed is None else shape_text(item.claimed)
         words = "/".join([item.size, *item.variants.values()])
         holds = "?" if item.shape is None else shape_text(item.shape)
+        if item.shape == item.claimed and not (item.wrong or item.shape is None):
+            holds = "="
         rank = "-" if item.rank is None else str(item.rank)
         rows.append((item.capture.key, rank, label, holds, f"{words}{' WRONG' if item.wrong else ''}"))
     others = {path: ROLE_TEXTS[role] for path, role in report.roles.items() if role in ROLE_TEXTS}
@@ -200,12 +202,23 @@ def shape_text(shape: Any) -> str:
 
 def report_lines(report: Report, limit: int = 20) -> list[str]:
     """The verdict and its reasons, for a person."""
-    lines = [_verdict_line(report)]
+    lines = [*_legend(report), _verdict_line(report)]
     for items in (report.reasons, _support_lines(report), report.notes):
         lines += items[:limit]
         if len(items) > limit:
             lines.append(f"... and {len(items) - limit} more; -o json has them")
     return [plain(line, 400) for line in lines]
+
+
+def _legend(report: Report) -> list[str]:
+    """What the words of the table mean, of those that are in it."""
+    if not report.findings:
+        return []
+    axes = sorted({axis for item in report.findings for axis in item.variants})
+    text = "a size is proven by the rows of matrix products, or only consistent with them"
+    if axes:
+        text += "; a variant is proven by operators that only it has, distinct from its siblings, or unproven"
+    return [f"support of {' / '.join(['size', *axes])}; = is what the label says", text]
 
 
 def _verdict_line(report: Report) -> str:
@@ -230,12 +243,16 @@ def _verdict_line(report: Report) -> str:
 
 
 def _support_lines(report: Report, limit: int = 5) -> list[str]:
-    """Why sizes are not proven: each kind of reason once, with how many captures it is of."""
+    """Why sizes and variants are not proven: each kind of reason once, with how many captures it is of."""
     found: dict[tuple[str, str], list[str]] = {}
     for item in report.findings:
         if item.size in ("consistent", "unproven") and item.evidence:
             text = item.evidence[0].removeprefix("size: ")
             found.setdefault((item.size, re.sub("[0-9]+", "", text)), []).append(text)
+        for axis in (axis for axis, word in item.variants.items() if word == "unproven"):
+            why = [text.removeprefix(f"{axis}: ") for text in item.evidence if text.startswith(f"{axis}: ")]
+            text = why[0] if why else "no evidence"
+            found.setdefault((f"{axis} unproven", re.sub("[0-9]+", "", text)), []).append(text)
     lines = [
         f"{word} ({counted(len(texts), 'capture')}): {'such as ' if len(set(texts)) > 1 else ''}{texts[0]}"
         for (word, _), texts in sorted(found.items(), key=lambda item: -len(item[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import resource
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shapetrace_contract.tag import Runner, Shape
 from shapetrace_traces.index_fields import BY_WINDOW, FIELDS
 
 # the tests are no installed package: an absolute import would not find them
 from ..traces import kineto  # noqa: TID252
 from ..traces.kineto import DENSE_SPARSE, PerSize0518, graphs  # noqa: TID252
-from .attempts import entry, files, write
+from .attempts import entry, files, stored_trace, trace_text, write
 from .command import run
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
@@ -52,7 +54,35 @@ def test_the_verdict_says_how_many_are_mislabelled(tmp_path: Path, capsys: Any) 
     one.write_bytes(bodies[1])
     two.write_bytes(bodies[0])
     assert run("index", tmp_path) == 1
-    assert "Mislabelled: 2 of 8 captures (layout sglang-per-size)" in capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    assert "Mislabelled: 2 of 8 captures (layout sglang-per-size)" in lines
+    rows = [line.split()[2:] for line in lines[1:9]]
+    assert [row[-1] for row in rows[:2]] == ["WRONG", "WRONG"], "they come first"
+    assert rows[2] == ["bs", "1", "=", "proven"]
+
+
+def test_the_words_of_support_are_explained_under_the_table(tmp_path: Path, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path, graphs(SIZES))
+    assert run("index", tmp_path) == 0
+    assert capsys.readouterr().out.splitlines()[9:] == [
+        "support of size; = is what the label says",
+        "a size is proven by the rows of matrix products, or only consistent with them",
+        "Complete: 8 captures (layout sglang-per-size)",
+    ]
+
+
+def test_why_a_variant_is_not_proven_is_said_once(tmp_path: Path, capsys: Any) -> None:
+    for size, lora in itertools.product((1, 2, 4, 8), ("lora", "nolora")):
+        shape = Shape(Runner("DecodeRunner"), "bs", size, {"lora": lora})
+        stored_trace(tmp_path, shape, 0, trace_text(shape, 0))
+    run("index", tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert "support of size / lora; = is what the label says" in lines
+    assert any(line.endswith("distinct from its siblings, or unproven") for line in lines)
+    assert [line for line in lines if " unproven (" in line] == [
+        "lora unproven (4 captures): indistinct: the same operators as lora nolora",
+        "lora unproven (4 captures): indistinct: the same operators as lora lora",
+    ]
 
 
 def test_index_as_json(mislabelled: Path, capsys: Any) -> None:
