@@ -164,9 +164,23 @@ def _os_hint(error: OSError, out: Path) -> str:
     return ""
 
 
-def there_are(written: Sequence[Written], out: Path) -> str:
-    """What stands at the end."""
-    return f"{counted(len(written), 'trace')} {'is' if len(written) == 1 else 'are'} in {plain(out)}"
+def there_are(written: Sequence[Written], plan: Plan, out: Path) -> str:
+    """What stands at the end: how many have new names, and how many no copy."""
+    windows = sum(item.copy.finding.capture.window is not None for item in written)
+    renamed = sum(map(_is_renamed, written)) - windows
+    kept, refused = len(written) - windows - renamed, len(plan.refused)
+    parts = [f"{renamed} renamed"] if renamed else []
+    parts += [f"{windows} split from combined files"] if windows else []
+    parts += [f"{kept} kept {'its name' if kept == 1 else 'their names'}"] if kept else []
+    parts += [f"{refused} more {'has' if refused == 1 else 'have'} no copy, named above"] if refused else []
+    there = f"{counted(len(written), 'trace')} {'is' if len(written) == 1 else 'are'} in {plain(out)}"
+    return f"{there}: {', '.join(parts)}"
+
+
+def _is_renamed(item: Written) -> bool:
+    """Whether the copy's file has another name; the folders are those of the new directory anyway."""
+    capture = item.copy.finding.capture
+    return capture.window is not None or Path(item.copy.target).name != Path(capture.file).name
 
 
 def report_table(report: Report) -> list[tuple[str, ...]]:
@@ -261,11 +275,12 @@ def _support_lines(report: Report, limit: int = 5) -> list[str]:
 
 
 def copies_table(written: Sequence[Written]) -> list[tuple[str, ...]]:
-    """Old name -> new name."""
+    """Old name -> new name; those that have another one come first."""
     rows: list[tuple[str, ...]] = [("OLD", "NEW", "SUPPORT")]
-    for item in written:
+    for item in sorted(written, key=lambda item: not _is_renamed(item)):
         finding = item.copy.finding
-        rows.append((finding.capture.key, item.copy.target, "/".join([finding.size, *finding.variants.values()])))
+        words = "/".join([finding.size, *finding.variants.values()])
+        rows.append((finding.capture.key, item.copy.target, f"{words}{' RENAMED' if _is_renamed(item) else ''}"))
     return [tuple(plain(cell, 240) for cell in row) for row in rows]
 
 

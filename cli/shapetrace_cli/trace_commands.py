@@ -112,7 +112,7 @@ def relabel_command(
             with printing(error.message):
                 click.echo(json.dumps(foreign.copies_json(error.plan, []), indent=2))
         raise
-    there = foreign.there_are(written, out)
+    there = foreign.there_are(written, plan, out)
     with printing(there):
         if output == "json":
             click.echo(json.dumps(foreign.copies_json(plan, written), indent=2))

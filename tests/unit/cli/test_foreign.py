@@ -156,8 +156,8 @@ def test_relabel_writes_copies_and_says_which(mislabelled: Path, tmp_path: Path,
     assert run("relabel", mislabelled, tmp_path / "right", "--names", "upstream") == 0
     out, err = capsys.readouterr()
     row = next(line for line in out.splitlines() if line.startswith("DecodeCudaGraphRunner_bs_7_"))
-    assert row.split()[1:] == ["DecodeCudaGraphRunner_bs_8_sparse_rank0.json.gz", "proven/distinct"]
-    assert err == f"8 traces are in {tmp_path / 'right'}\n"
+    assert row.split()[1:] == ["DecodeCudaGraphRunner_bs_8_sparse_rank0.json.gz", "proven/distinct", "RENAMED"]
+    assert err == f"8 traces are in {tmp_path / 'right'}: 8 renamed\n"
     assert files(mislabelled) == before
     assert run("index", tmp_path / "right") == 0
 
@@ -165,7 +165,9 @@ def test_relabel_writes_copies_and_says_which(mislabelled: Path, tmp_path: Path,
 def test_relabel_splits_a_combined_file(tmp_path: Path, capsys: Any) -> None:
     path = kineto.write_combined(tmp_path / "in", graphs(SIZES))
     assert run("relabel", path, tmp_path / "out", "-o", "json") == 0
-    value = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    assert err == f"8 traces are in {tmp_path / 'out'}: 8 split from combined files\n"
+    value = json.loads(out)
     assert [(copy["window"], copy["tag"]) for copy in value["copies"]] == [
         (8 - size, f"DecodeCudaGraphRunner__bs_{size}") for size in SIZES
     ]
@@ -250,7 +252,7 @@ def test_copies_that_could_not_be_told_are_there_and_that_is_said(
     assert run("relabel", mislabelled, out) == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: standard output could not be written: No space left on device",
-        f"8 traces are in {out}",
+        f"8 traces are in {out}: 8 renamed",
     ]
     assert len(files(out)) == 8
     assert run("index", out) == 1
@@ -350,7 +352,24 @@ def test_the_index_of_one_file_has_every_documented_field(mislabelled: Path, cap
 def test_one_trace_is_one(tmp_path: Path, capsys: Any) -> None:
     kineto.write_tagged(tmp_path / "in", graphs((8,)))
     assert run("relabel", tmp_path / "in", tmp_path / "out") == 0
-    assert capsys.readouterr().err == f"1 trace is in {tmp_path / 'out'}\n"
+    assert capsys.readouterr().err == f"1 trace is in {tmp_path / 'out'}: 1 renamed\n"
+
+
+def test_what_kept_its_name_is_told_from_what_was_renamed(tmp_path: Path, capsys: Any) -> None:
+    kineto.write_tagged(tmp_path / "in", graphs(SIZES))
+    names = [f"DecodeCudaGraphRunner_bs_{size}_rank0.json.gz" for size in (4, 8, 1)]
+    one, two, damaged = (tmp_path / "in" / name for name in names)
+    bodies = one.read_bytes(), two.read_bytes()
+    one.write_bytes(bodies[1])
+    two.write_bytes(bodies[0])
+    damaged.write_bytes(bodies[0][:500])
+    assert run("relabel", tmp_path / "in", tmp_path / "out", "--names", "upstream", "--skip-unsure") == 1
+    out, err = capsys.readouterr()
+    said = "2 renamed, 5 kept their names, 1 more has no copy, named above"
+    assert err.splitlines()[-1] == f"7 traces are in {tmp_path / 'out'}: {said}"
+    rows = [line.split() for line in out.splitlines()[1:]]
+    assert [(row[0], row[1]) for row in rows if row[-1] == "RENAMED"] == [(names[1], names[0]), (names[0], names[1])]
+    assert [row[-1] for row in rows[:2]] == ["RENAMED", "RENAMED"]
 
 
 def test_more_refusals_than_are_printed_are_counted(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
