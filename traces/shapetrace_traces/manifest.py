@@ -23,7 +23,9 @@ def _spelling(name: str) -> str:
 class _Model(BaseModel):
     """Camel case in JSON; fields that a newer writer added are ignored."""
 
-    model_config = ConfigDict(alias_generator=_spelling, populate_by_name=True, extra="ignore", frozen=True)
+    model_config = ConfigDict(
+        alias_generator=_spelling, populate_by_name=True, extra="ignore", frozen=True, allow_inf_nan=False
+    )
 
 
 class ManifestRun(_Model):

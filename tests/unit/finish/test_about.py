@@ -250,7 +250,17 @@ def test_the_order_of_the_captures_of_a_rank_is_in_the_manifest(attempt: Any) ->
         assert seqs == list(range(12))
 
 
-@pytest.mark.parametrize("index", [{}, {"error": "no"}, {"windows": [], "launchesInWindows": "many"}, {"flags": 3}])
+@pytest.mark.parametrize(
+    "index",
+    [
+        {},
+        {"error": "no"},
+        {"windows": [], "launchesInWindows": "many"},
+        {"flags": 3},
+        {"stacksShare": float("nan")},  # a manifest with one would be no JSON
+        {"windows": [{"beginMicroseconds": float("-inf"), "endMicroseconds": 1.0}]},
+    ],
+)
 def test_an_index_that_is_none_of_ours_gives_no_content(index: dict[str, Any]) -> None:
     assert describe_content(index) is None
 

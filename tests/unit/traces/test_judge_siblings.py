@@ -379,3 +379,13 @@ def test_stream_captures_beyond_those_that_are_listed_count() -> None:
     item = vllm(4, {"mode": "PIECEWISE"}, 1)
     item["index"]["leftOut"] = {"windows": 16}
     assert support(judged([item], "vllm")) == {"proven"}
+
+
+def test_more_labels_than_can_be_compared_are_unproven_and_those_of_a_large_run_are_not_too_many() -> None:
+    def own_axes(count: int) -> list[dict[str, Any]]:
+        return [entry(4, {f"axis{number}": "on"}, f"operators {number}") for number in range(count)]
+
+    assert support(judged(own_axes(40))) == {"distinct"}
+    found = judged(own_axes(250))
+    assert support(found) == {"unproven"}
+    assert all("too many labels" in item.evidence[-1] for item in found.traces.values())

@@ -26,6 +26,9 @@ MIN_SIZES_BY_LAUNCHES = 3
 MIN_USUAL_BY_LAUNCHES = 3
 """As many times as often as the other way round a number has to be the larger one."""
 
+MAX_COMPARISONS = 10_000_000
+"""Pairs of labels times axes of one runner: some ten seconds. 64 ranks of 70 sizes with 16 labels each need half."""
+
 Values = tuple[str, ...]
 """A whole label: the value of each axis of its runner, in the order of their names."""
 Word = Literal["proven", "distinct", "unproven", "contradicted"]
@@ -91,19 +94,29 @@ def judge_siblings(traces: Sequence[Trace], marked: Fits) -> Fits:
 
     ``marked`` is what markers say of some: it holds.
     """
-    return _Runner(traces).fits(marked)
+    axes = axes_of(traces)
+    positions = grouped(traces, _position)
+    if len(axes) * sum(len(position) ** 2 for position in positions) > MAX_COMPARISONS:
+        unknown = VariantFit("unproven", "no marker, and the runner has too many labels to compare them")
+        return {trace.key: dict.fromkeys(axes, unknown) | marked.get(trace.key, {}) for trace in traces}
+    return _Runner(traces, axes, positions).fits(marked)
+
+
+def _position(trace: Trace) -> tuple[int, int, int]:
+    """What traces that are compared have in common, besides the runner."""
+    return (trace.rank, trace.size, trace.epoch)
 
 
 class _Runner:
     """The traces of one runner, compared."""
 
-    def __init__(self, traces: Sequence[Trace]) -> None:
+    def __init__(self, traces: Sequence[Trace], axes: Sequence[str], positions: Sequence[Sequence[Trace]]) -> None:
         self._traces = traces
-        self._axes = axes_of(traces)
+        self._axes = axes
         self._label: dict[str, Values] = {
             trace.key: tuple(trace.shape.variants.get(axis, ABSENT) for axis in self._axes) for trace in traces
         }
-        self._positions = grouped(traces, lambda trace: (trace.rank, trace.size, trace.epoch))
+        self._positions = positions
         self._nearest: dict[tuple[str, int], list[_Pair]] = {}
         self._alike: dict[Any, list[_Pair]] = defaultdict(list)
         """The values in which two labels differ -> the pairs that differ so."""
