@@ -24,8 +24,8 @@ FOLDERS = (keys.TRACES, keys.REPLAYS)
 MAX_LATE = 10_000
 """Of a bucket that somebody else fills too; what came late of a run are a few."""
 _BLOCK_BYTES = 1024 * 1024
-_BEYOND_BYTES = 1024 * 1024
-"""Read of an object that is larger than the manifest says: mostly another run's trace, and then its tag is known."""
+_BEYOND_BYTES = 8 * 1024 * 1024
+"""Read of an object that is larger than the manifest says: mostly another shape's trace, and then its tag is known."""
 
 
 @dataclass(frozen=True)

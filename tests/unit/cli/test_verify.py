@@ -72,8 +72,9 @@ def flip(root: Path, key: str) -> None:
     ids=["cut", "grow", "grow far", "flip", "gone"],
 )
 def test_an_object_that_is_not_what_was_stored_is_named(
-    attempt: Path, capsys: Any, damage: Callable[[Path, str], Any], said: str
+    attempt: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path, str], Any], said: str
 ) -> None:
+    monkeypatch.setattr("shapetrace_traces.verify._BEYOND_BYTES", 2**20)
     key = "traces/rank-00001/DecodeRunner__bs_2__lora-lora.json.gz"
     damage(attempt, key)
     assert run("verify", attempt) == 1
@@ -157,7 +158,10 @@ def test_two_traces_that_changed_places_are_told_as_what_they_are(tmp_path: Path
     ] + [wrong_line(2, 2)]
 
 
-def test_a_trace_that_was_not_read_to_its_end_is_not_called_cut(attempt: Path, capsys: Any) -> None:
+def test_a_trace_that_was_not_read_to_its_end_is_not_called_cut(
+    attempt: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shapetrace_traces.verify._BEYOND_BYTES", 2**20)
     grow_far(attempt, KEY)
     assert run("verify", attempt) == 1
     first, last = capsys.readouterr().out.splitlines()
