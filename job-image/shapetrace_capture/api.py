@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,6 +17,12 @@ from shapetrace_capture.session import Session
 
 HOOK = "shapetrace_capture.shape"
 """The target that ``rank.json`` names."""
+UNITS = ("bs", "tok")
+"""What a size of a script may count; the CRD has the same two."""
+
+
+class MisuseError(Exception):
+    """A call that cannot be meant so; the text is told as it is."""
 
 
 class _Script:
@@ -24,6 +31,10 @@ class _Script:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.runner = default_runner(session.targets)
+        self._has_planned = False
+        self._calls = 0
+        self._open: list[Capture] = []
+        """Those that nobody has entered so far."""
         session.start({HOOK: "applied"})
 
     def shape(self, size: int, unit: str, runner: str | None, variants: Mapping[str, Any]) -> Shape:
@@ -31,22 +42,47 @@ class _Script:
         whole = int(size)
         if not isinstance(size, str) and whole != size:
             raise TagError(f"size {size!r} is not a whole number")
+        if unit not in UNITS:
+            raise TagError(f"unit {unit!r} is not one of bs (requests) and tok (tokens)")
         return Shape(Runner(runner or self.runner), unit, whole, values)
 
+    def capture(self, shape: Shape) -> Capture | NoCapture:
+        self._plan_declared()
+        made = self.session.capture(shape)
+        self._calls += 1
+        if isinstance(made, Capture):
+            self._open = [*(one for one in self._open if not one.was_entered), made]
+        return made
+
     def plan(self, shapes: Iterable[Mapping[str, Any]]) -> None:
+        if self._calls and not self._has_planned:
+            raise MisuseError("plan() came after the first shape(): call it before")
+        self._has_planned = True
         groups: dict[tuple[Runner, str], list[Shape]] = {}
-        for item in shapes:
+        for item in shapes if isinstance(shapes, Iterable) else [shapes]:
+            if not isinstance(item, Mapping) or "size" not in item:
+                raise MisuseError(f'plan() takes dicts such as {{"size": 8, "runner": "R"}}, not {item!r}')
             rest = {axis: value for axis, value in item.items() if axis not in ("size", "unit", "runner")}
             shape = self.shape(item["size"], item.get("unit", "bs"), item.get("runner"), rest)
             groups.setdefault((shape.runner, shape.unit), []).append(shape)
         for (runner, unit), group in groups.items():
             self.session.plan(runner, unit, group)
 
-    def plan_declared(self) -> None:
+    def _plan_declared(self) -> None:
         """The run's targets are the plan of a script that declares none."""
         if not self.session.has_plan:
             for runner, unit, shapes in declared_plans(self.session.targets):
                 self.session.plan(runner, unit, shapes)
+
+    def end(self) -> None:
+        """At the end of the process: what only then is known, and the graphs counted. The launcher writes ``done.json``
+        from it once it knows the exit code. Never raises."""
+        never = sum(not one.was_entered for one in self._open)
+        if never and not hasattr(sys, "last_value"):  # a script that failed has said why, and has the last word
+            how = "never entered" if never == self._calls else f"entered {self._calls - never} of them"
+            times = "once" if self._calls == 1 else f"{self._calls} times"
+            self.session.fault("", f'shape(...) was called {times} and {how}: write "with shape(...):"')
+        self.session.process.write()
 
 
 class _Process:
@@ -65,9 +101,8 @@ class _Process:
                 session = Session.from_environment(os.environ)
                 self._script = None if session is None else _Script(session)
                 self._pid = pid
-                if session is not None:
-                    # graphs counted and faults; the launcher writes done.json from it once it knows the exit code
-                    atexit.register(session.process.write)
+                if self._script is not None:
+                    atexit.register(self._script.end)
             return self._script
 
 
@@ -94,10 +129,9 @@ def shape(size: int, unit: str = "bs", runner: str | None = None, **variants: An
     try:
         made = script.shape(size, unit, runner, variants)
     except Exception as error:
-        script.session.fault(f"shape(size={size!r}, unit={unit!r}, runner={runner!r}, **{variants!r})", error)
+        script.session.fault(_spelled(size, unit, runner, variants), _said(error))
         return NoCapture()
-    script.plan_declared()
-    return script.session.capture(made)
+    return script.capture(made)
 
 
 def plan(shapes: Iterable[Mapping[str, Any]]) -> None:
@@ -111,5 +145,18 @@ def plan(shapes: Iterable[Mapping[str, Any]]) -> None:
         return
     try:
         script.plan(shapes)
+    except MisuseError as error:
+        script.session.fault("", str(error))
     except Exception as error:
-        script.session.fault("plan()", error)
+        script.session.fault("plan()", _said(error))
+
+
+def _spelled(size: object, unit: object, runner: object, variants: Mapping[str, Any]) -> str:
+    """The call as the script has it, but for what it left out."""
+    given = {"size": size, "unit": None if unit == "bs" else unit, "runner": runner, **variants}
+    return f"shape({', '.join(f'{name}={value!r}' for name, value in given.items() if value is not None)})"
+
+
+def _said(error: Exception) -> str | Exception:
+    """Ours say it in words; of others the class belongs to what they say."""
+    return str(error) if isinstance(error, TagError) else error

@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 STAGE = "capture"
 RAISED = "the engine raised"
 """How the error of a record begins where not we but the engine failed: such a key was not captured."""
+UNCALLED = "what watch() returned has to be called"
 
 
 class Capture(AbstractContextManager["Capture"]):
@@ -61,6 +62,7 @@ class Capture(AbstractContextManager["Capture"]):
         self._refused = refused
         self._known = known
         self._state = state
+        self.was_entered = False
         self._torch: Any = None
         self._window: Window | None = None
         self._stopped: Window | None = None
@@ -82,6 +84,9 @@ class Capture(AbstractContextManager["Capture"]):
         ``rows`` is called with the arguments of ``forward`` (None: it cannot tell); without it the leading dimension of
         the first argument with a ``shape`` counts.
         """
+        if not callable(forward):
+            self._session.fault("", f"watch() needs a module or function, got {type(forward).__name__}")
+            return forward
         self._watched = True
 
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -105,6 +110,7 @@ class Capture(AbstractContextManager["Capture"]):
             self._session.fault("a witness", error)
 
     def __enter__(self) -> Capture:
+        self.was_entered = True
         try:
             self._open()
         except Exception as error:
@@ -244,7 +250,9 @@ class Capture(AbstractContextManager["Capture"]):
         """Why the trace is not what it should be, although it was recorded."""
         found = []
         if self._watched and self._forwards != 1:
-            found.append(f"the forward ran {self._forwards} times")
+            # an engine's adapter calls it; a script may go on with what it had before
+            advice = "" if self._forwards or self._session.process.engine else f": {UNCALLED}"
+            found.append(f"the forward ran {self._forwards} times{advice}")
         if self._expects_graph and not witnesses["graph"]:
             found.append("no graph capture began")
         if self._expects_stream and witnesses["streamCapture"] is False:

@@ -53,14 +53,14 @@ class Process:
 
     def fault(self, what: str, error: BaseException | str) -> None:
         """Note that something of ours went wrong, and write it down at once: what failed may be what would have done
-        so later, and a process may end without a word. The engine goes on."""
+        so later, and a process may end without a word. The engine goes on. ``what`` is empty where the text says it."""
         if self._note(what, error):
             self.write()
 
     def _note(self, what: str, error: BaseException | str) -> bool:
         """False where it is known already or one too many."""
-        text = f"{what}: {described(error) if isinstance(error, BaseException) else error}"
-        text = text[:MAX_ERROR_CHARACTERS]
+        said = described(error) if isinstance(error, BaseException) else error
+        text = (f"{what}: {said}" if what else said)[:MAX_ERROR_CHARACTERS]
         if text in self.faults or len(self.faults) >= MAX_FAULTS:
             return False
         self.faults.append(text)

@@ -36,6 +36,9 @@ TWICE = (
 """Why a trace is refused whose tag has a trace: told under the same name, one would pass for the other."""
 
 
+DONE = "Done"
+
+
 class Session:
     """One per engine process. Calls come from one thread, as graph capture does."""
 
@@ -202,19 +205,20 @@ class Session:
             refused=refused,
         )
 
-    def done(self, *, ok: bool = True, reason: str = "Done", eager: str | None = None) -> None:
+    def done(self, *, ok: bool = True, reason: str = DONE, eager: str | None = None) -> None:
         """The engine's graph work is over. ``eager`` says why there are no graphs, by the user's or engine's choice."""
         with self._guard("the end"):
             self.process.write()
             if not self._asked:
                 reason = f"rank {self.rank.rank} is not asked for by capture.ranks"
             faults = self.process.faults
+            said = faults if faults and reason == DONE else [reason, *faults]
             spool.write_json(
                 self._folder / spool.DONE,
                 {
                     "records": sum(1 for _ in spool.read_lines(self._folder / spool.CAPTURES)),
                     "ok": ok and not faults,
-                    "reason": "; ".join([reason, *faults])[:MAX_ERROR_CHARACTERS],
+                    "reason": "; ".join(said)[:MAX_ERROR_CHARACTERS],
                     "eager": eager,
                     "captureBegin": self.graphs.to_json(),
                     "gpuEvents": self._gpu_events(),

@@ -56,7 +56,7 @@ def done_of(records: int, processes: Iterable[Mapping[str, Any]]) -> dict[str, A
     return {
         "records": records,
         "ok": not errors,
-        "reason": "; ".join(["Done", *errors])[:1000],
+        "reason": ("; ".join(errors) or "Done")[:1000],
         "eager": None,
         "captureBegin": {**counted, "untagged": untagged},
         "gpuEvents": None,

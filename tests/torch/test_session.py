@@ -92,16 +92,16 @@ def test_what_the_engine_raises_is_the_engines_and_the_key_is_not_captured(
     assert (second["file"], second["epoch"], second["error"]) == ("000001.json", 1, None)
 
 
-@pytest.mark.parametrize("runs", [0, 2])
+@pytest.mark.parametrize(("runs", "advice"), [(0, ": what watch() returned has to be called"), (2, "")])
 def test_a_forward_that_does_not_run_exactly_once_makes_the_trace_dirty(
-    make: Callable[..., Session], step: Any, torch: Any, tmp_path: Path, runs: int
+    make: Callable[..., Session], step: Any, torch: Any, tmp_path: Path, runs: int, advice: str
 ) -> None:
     with make().capture(shape(2)) as capture:
         watched = capture.watch(step)
         for _ in range(runs):
             watched(torch.ones(2, 4))
     (record,) = records(tmp_path)
-    assert record["dirty"] == [f"the forward ran {runs} times"]
+    assert record["dirty"] == [f"the forward ran {runs} times{advice}"]
     assert record["witnesses"]["rows"] == (2 if runs else None)
     assert record["file"], "kept, and marked"
 
