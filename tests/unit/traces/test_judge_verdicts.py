@@ -315,6 +315,19 @@ def test_a_record_that_speaks_against_its_trace_makes_it_dirty_and_proves_nothin
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("engine", [None, {"name": "sglang", "version": "0.5"}])
+def test_a_shape_that_a_program_captured_twice_is_told(engine: dict[str, str] | None) -> None:
+    again = {**entry(8), "key": "traces/again", "tag": shape(8).with_epoch(2).tag}
+    again["index"] = {**again["index"], "metadata": None, "spans": []}
+    record = {"rank": 0, "hooks": {"x": "applied"}, "engine": engine}
+    epochs = [{"runner": "DecodeRunner", "epoch": 2, "shapes": [again["tag"]], "notPlanned": []}]
+    done = {"records": 5, "ok": True, "reason": "Done"}
+    whole = part(record=record, done=done)
+    found = one(judge([{**whole, "plan": [*whole["plan"], *epochs], "traces": [*whole["traces"], again]}]))
+    told = [] if engine else ["rank 0: 1 shapes were captured more than once: DecodeRunner__bs_8"]
+    assert (found.verdict, found.notes) == (Verdict.COMPLETE, told)
+
+
 EMPTY: dict[str, Any] = {"operators": {}, "gemmRows": {}, "sequenceSha256": None, "launches": 0, "windows": []}
 
 

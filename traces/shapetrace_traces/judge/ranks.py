@@ -10,7 +10,7 @@ from shapetrace_contract.message import shorten
 from shapetrace_contract.reasons import Verdict
 from shapetrace_contract.tag import Shape, TagError
 
-from shapetrace_traces.judge.evidence import Trace, texts
+from shapetrace_traces.judge.evidence import Trace, shape_of, texts
 
 MAX_REASONS = 40
 """Of one rank; the first ones say it, the manifest's traces say the rest."""
@@ -84,6 +84,9 @@ def judge_rank(
     delivered = {str(item.get("tag")) for item in captures}
     beyond = sorted(delivered - set(planned)) if planned else []
     notes = [f"{len(beyond)} captures beyond the plan: {shorten(', '.join(beyond), 200)}"] if beyond else []
+    again = _captured_again(part, captures)
+    if again:
+        notes.append(f"{len(again)} shapes were captured more than once: {shorten(', '.join(again), 200)}")
     unread = [item.trace.tag for item in traces if item.trace.is_unread]
     if unread:
         notes.append(f"{len(unread)} traces are stored but too long to be indexed: {shorten(', '.join(unread), 200)}")
@@ -105,6 +108,15 @@ def judge_rank(
         notes=bounded(f"rank {rank}: {text}" for text in notes),
         eager=eager,
     )
+
+
+def _captured_again(part: Mapping[str, Any], captures: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Shapes of a user's own program with more than one epoch, which it may not have meant; engines mean it."""
+    record = part.get("record")
+    if not isinstance(record, Mapping) or record.get("engine", "") is not None:
+        return []
+    shapes = (shape_of(item.get("tag")) for item in captures)
+    return sorted({shape.with_epoch(1).tag for shape in shapes if shape is not None and shape.epoch > 1})
 
 
 def planned_tags(part: Mapping[str, Any]) -> list[str]:
