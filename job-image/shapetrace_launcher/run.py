@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import signal
@@ -160,8 +161,16 @@ class Launcher:
         except EngineConfigurationError as error:
             return Cause(Reason.BAD_CONFIGURATION, str(error))
         except (OSError, ValueError) as error:  # ValueError: text that no program can be given
-            return Cause(Reason.BAD_CONFIGURATION, f"engine.args: the program cannot be started: {error}")
+            text = f"engine.args: the program cannot be started: {error}{self._advice()}"
+            return Cause(Reason.BAD_CONFIGURATION, text)
         return None
+
+    def _advice(self) -> str:
+        """What to write where a whole command line was given as the program."""
+        args = self._settings.engine.args
+        if not args or len(words := args[0].split()) < 2:
+            return ""
+        return f"; one word for each list entry: {json.dumps([*words, *args[1:]], ensure_ascii=False)}"
 
     def _watch(self) -> Cause:
         """Until there is a cause."""

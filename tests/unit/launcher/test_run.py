@@ -97,6 +97,21 @@ def test_a_program_that_does_not_exist_is_bad_configuration(tmp_path: Path) -> N
     assert "no-such-program" in (tmp_path / "message").read_text()
 
 
+def test_a_command_line_given_as_one_word_is_told_how_it_is_written(tmp_path: Path) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SHAPETRACE_SPOOL": str(tmp_path / "spool"),
+        "SHAPETRACE_ENGINE": '{"name": "command", "args": ["python3 mine.py", "--size"]}',
+        "SHAPETRACE_LIMITS": '{"uploadTimeoutSeconds": 0}',
+        "SHAPETRACE_TERMINATION_LOG": str(tmp_path / "message"),
+    }
+    code = os.spawnve(os.P_WAIT, sys.executable, [sys.executable, "-m", "shapetrace_launcher"], environment)
+    assert code == 44
+    stopped = spool.read_json(tmp_path / "spool" / spool.STOPPED)
+    assert stopped is not None
+    assert stopped["message"].endswith('; one word for each list entry: ["python3", "mine.py", "--size"]')
+
+
 @pytest.mark.parametrize("argument", ["a\0b", "half \ud800"], ids=["NUL", "half a surrogate"])
 def test_an_argument_that_no_program_can_be_given_is_bad_configuration(tmp_path: Path, argument: str) -> None:
     environment = {
