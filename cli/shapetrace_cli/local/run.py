@@ -145,10 +145,10 @@ class _Run:
         if self._interrupts.count:
             return Result(EXIT_INTERRUPTED, listing, self._cause or "interrupted")
         if listing.verdict in GOOD_VERDICTS:
-            refused = _refused_by_strict(listing)
+            refused = _failure(listing) if _is_refused_by_strict(listing) else ""
             return Result(EXIT_FAILED if refused else 0, listing, refused)
         hint = "" if listing.traces else advice(self._cause, str(Path.cwd()))
-        return Result(EXIT_FAILED, listing, self._cause, hint)
+        return Result(EXIT_FAILED, listing, self._cause or _failure(listing), hint)
 
     # the capture pod
 
@@ -262,12 +262,16 @@ class _Run:
         return plain(f"exit code {process.code}: {lines[-1] if lines else 'it said nothing'}", 600)
 
 
-def _refused_by_strict(listing: Listing) -> str:
-    """Why a run with a good verdict fails all the same, as the operator decides; empty where it does not."""
+def _is_refused_by_strict(listing: Listing) -> bool:
+    """Whether a run with a good verdict fails all the same, as the operator decides."""
     failure = listing.raw.get("failure")
-    if not isinstance(failure, Mapping) or failure.get("reason") != Reason.NOT_PROVEN.value:
-        return ""
-    return plain(f"{Reason.NOT_PROVEN.value}: {failure.get('message')}", 600)
+    return isinstance(failure, Mapping) and failure.get("reason") == Reason.NOT_PROVEN.value
+
+
+def _failure(listing: Listing) -> str:
+    """Reason and message of the first cause that the manifest names; empty where it names none."""
+    failure = listing.raw.get("failure")
+    return plain(f"{failure.get('reason')}: {failure.get('message')}", 600) if isinstance(failure, Mapping) else ""
 
 
 def _progress(port: int) -> list[RankProgress] | None:
