@@ -26,10 +26,18 @@ from waiting import wait_until  # noqa: E402
 LOGS = ROOT / "test-logs"
 
 
+RUN_SECONDS = 300
+"""For a run to end: half a minute on a machine at rest, of which torch's import takes most."""
+TEST_SECONDS = 900
+"""More than all that a test waits for: what did not come is then told by name."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "cluster" in item.path.parts:
             item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -52,7 +60,7 @@ def cluster() -> Cluster:
         found.kubectl(
             "apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds/shapetrace.dev_profileruns.yaml")
         )
-        found.kubectl("wait", "--for=condition=Established", "crd/profileruns.shapetrace.dev", "--timeout=30s")
+        found.kubectl("wait", "--for=condition=Established", "crd/profileruns.shapetrace.dev", "--timeout=120s")
     return found
 
 
@@ -68,7 +76,7 @@ def fresh_namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterato
     name = f"t-{word}-{secrets.token_hex(3)}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-    wait_until("the default ServiceAccount", lambda: cluster.get("serviceaccount", "default", name), 30)
+    wait_until("the default ServiceAccount", lambda: cluster.get("serviceaccount", "default", name), 120)
     try:
         yield name
     finally:
@@ -190,7 +198,7 @@ def apply_run(cluster: Cluster, namespace: str) -> Callable[[dict[str, Any]], st
 def wait_finished(cluster: Cluster, namespace: str) -> Callable[..., dict[str, Any]]:
     """Wait until a run has ended; the run."""
 
-    def wait(name: str, timeout_seconds: float = 120) -> dict[str, Any]:
+    def wait(name: str, timeout_seconds: float = RUN_SECONDS) -> dict[str, Any]:
         def probe() -> dict[str, Any] | None:
             run = cluster.get("profilerun", name, namespace)
             return run if finished(run) else None

@@ -17,10 +17,10 @@ from cluster import Cluster, Operator
 from faults import (
     capture_pod,
     container_pid,
+    half_way,
     kill_whole_container,
     memory_limit_file,
     rank_pid,
-    wait_half_way,
 )
 from objects import make_secret
 from runs import VARIANTS, condition, manifest_of, profile_run
@@ -29,7 +29,7 @@ from waiting import wait_until
 Apply = Callable[[dict[str, Any]], str]
 Finish = Callable[..., dict[str, Any]]
 SLOW_ENGINE = ["--layers", "12", "--hidden", "512", "--heads", "8", "--vocabulary", "1024"]
-"""About a third of a second a capture on two cores: slow enough to hit the middle."""
+"""About a third of a second a capture on two cores: there is a middle to be hit."""
 TOTAL = 48
 HALF_WAY = 6
 
@@ -73,9 +73,9 @@ def test_a_rank_killed_half_way_fails_the_run_and_names_the_rank(
     wait_finished: Finish,
 ) -> None:
     apply_run(slow_run("killed", storage))
-    count = wait_half_way(cluster, namespace, HALF_WAY)
-    os.kill(rank_pid(container_pid(cluster, namespace, "engine"), 1), signal.SIGKILL)
-    run = wait_finished("killed", 60)
+    with half_way(cluster, namespace, HALF_WAY) as count:
+        os.kill(rank_pid(container_pid(cluster, namespace, "engine"), 1), signal.SIGKILL)
+    run = wait_finished("killed")
     check_partial(run, store, bucket, count)
     failure = run["status"]["failure"]
     assert (failure["reason"], failure["rank"], failure["container"]) == ("EngineFailed", 1, "engine"), failure
@@ -92,8 +92,6 @@ def test_a_rank_killed_for_want_of_memory_is_said_to_be_so(
     wait_finished: Finish,
 ) -> None:
     apply_run(slow_run("oom", storage))
-    count = wait_half_way(cluster, namespace, HALF_WAY)
-    limit, usage = memory_limit_file(container_pid(cluster, namespace, "engine"))
 
     def squeeze() -> bool:
         """Leave half a megabyte above what is used: the next allocation meets the limit, and the kernel kills."""
@@ -105,8 +103,11 @@ def test_a_rank_killed_for_want_of_memory_is_said_to_be_so(
             limit.write_text(str(int(usage.read_text()) + 512 * 1024))
         return False
 
-    wait_until("the kernel killed a rank", squeeze, 60)
-    run = wait_finished("oom", 60)
+    with half_way(cluster, namespace, HALF_WAY) as count:
+        limit, usage = memory_limit_file(container_pid(cluster, namespace, "engine"))
+        squeeze()
+    wait_until("the kernel killed a rank", squeeze, 300)
+    run = wait_finished("oom")
     check_partial(run, store, bucket, count)
     assert run["status"]["failure"]["reason"] in ("EngineFailed", "OutOfMemory"), run["status"]["failure"]
 
@@ -122,9 +123,9 @@ def test_the_whole_engine_container_killed_loses_nothing_that_was_captured(
     wait_finished: Finish,
 ) -> None:
     apply_run(slow_run("gone", storage))
-    count = wait_half_way(cluster, namespace, HALF_WAY)
-    kill_whole_container(container_pid(cluster, namespace, "engine"))
-    run = wait_finished("gone", 90)
+    with half_way(cluster, namespace, HALF_WAY) as count:
+        kill_whole_container(container_pid(cluster, namespace, "engine"))
+    run = wait_finished("gone")
     check_partial(run, store, bucket, count)
 
 
@@ -139,9 +140,9 @@ def test_a_killed_collector_goes_on_from_the_spool(
     wait_finished: Finish,
 ) -> None:
     apply_run(slow_run("collector", storage))
-    wait_half_way(cluster, namespace, HALF_WAY)
-    os.kill(container_pid(cluster, namespace, "collector"), signal.SIGKILL)
-    run = wait_finished("collector", 120)
+    with half_way(cluster, namespace, HALF_WAY):
+        os.kill(container_pid(cluster, namespace, "collector"), signal.SIGKILL)
+    run = wait_finished("collector")
     assert (run["status"]["phase"], run["status"]["verdict"]) == ("Succeeded", "Complete"), run["status"]
     assert {trace["key"] for trace in manifest_of(store, bucket, run)["traces"]} == trace_keys(store, bucket)
     assert run["status"]["progress"]["summary"] == f"{TOTAL}/{TOTAL}"
@@ -163,12 +164,12 @@ def test_a_store_that_is_away_for_twenty_seconds_loses_nothing(
             "credentialsSecretRef": {"name": "shapetrace-s3"},
         }
         apply_run(slow_run("away", storage))
-        wait_half_way(cluster, namespace, HALF_WAY)
-        own.pause()
+        with half_way(cluster, namespace, HALF_WAY):
+            own.pause()
         timer = threading.Timer(20, own.resume)
         timer.start()
         try:
-            run = wait_finished("away", 150)
+            run = wait_finished("away")
         finally:
             timer.join()
         assert (run["status"]["phase"], run["status"]["verdict"]) == ("Succeeded", "Complete"), run["status"]
@@ -189,11 +190,11 @@ def test_a_deleted_pod_keeps_what_it_captured(
     wait_finished: Finish,
 ) -> None:
     apply_run(slow_run("deleted", storage))
-    count = wait_half_way(cluster, namespace, HALF_WAY)
-    pod = capture_pod(cluster, namespace)
-    assert pod is not None
-    cluster.kubectl("delete", "pod", "-n", namespace, pod["metadata"]["name"], "--wait=false")
-    run = wait_finished("deleted", 60)
+    with half_way(cluster, namespace, HALF_WAY) as count:
+        pod = capture_pod(cluster, namespace)
+        assert pod is not None
+        cluster.kubectl("delete", "pod", "-n", namespace, pod["metadata"]["name"], "--wait=false")
+    run = wait_finished("deleted")
     check_partial(run, store, bucket, count)
     assert len(cluster.list("jobs", namespace, "shapetrace.dev/role=capture")) == 1
 
@@ -208,9 +209,9 @@ def test_a_deleted_run_is_gone_at_once_and_takes_its_children_along(
     apply_run: Apply,
 ) -> None:
     apply_run(slow_run("unwanted", storage))
-    wait_half_way(cluster, namespace, HALF_WAY)
-    cluster.kubectl("delete", "prun", "unwanted", "-n", namespace, "--timeout=5s")
-    wait_until("no Job and no pod is left", lambda: not cluster.list("jobs,pods", namespace, "shapetrace.dev/run"), 60)
+    with half_way(cluster, namespace, HALF_WAY):
+        cluster.kubectl("delete", "prun", "unwanted", "-n", namespace, "--timeout=15s")
+    wait_until("no Job and no pod is left", lambda: not cluster.list("jobs,pods", namespace, "shapetrace.dev/run"), 120)
     assert trace_keys(store, bucket), "what was stored stays"
 
 
@@ -224,13 +225,18 @@ def test_a_finish_whose_pod_vanished_before_it_was_read_is_run_again(
     apply_run: Apply,
     wait_finished: Finish,
 ) -> None:
+    # the capture's pod; there is none for the finish as long as the quota holds
+    cluster.kubectl("create", "quota", "one", "-n", namespace, "--hard=count/pods=1")
     apply_run(profile_run("twice", storage, sizes=(1, 2)))
     finish = wait_until(
-        "the finish Job is there", lambda: cluster.list("jobs", namespace, "shapetrace.dev/role=finish"), 90
+        "the finish Job is there", lambda: cluster.list("jobs", namespace, "shapetrace.dev/role=finish"), 300
     )[0]
     operator.kill()
+    cluster.kubectl("delete", "quota", "one", "-n", namespace)
     name = finish["metadata"]["name"]
-    wait_until("the finish is over", lambda: (cluster.get("job", name, namespace) or {})["status"].get("succeeded"), 60)
+    wait_until(
+        "the finish is over", lambda: (cluster.get("job", name, namespace) or {})["status"].get("succeeded"), 300
+    )
     before = store.admin_client().list_objects_v2(Bucket=bucket, Prefix="traces/")["Contents"]
     stored = {item["Key"]: item["ETag"] for item in before if item["Key"].endswith("manifest.json")}
     assert len(stored) == 1
@@ -239,7 +245,7 @@ def test_a_finish_whose_pod_vanished_before_it_was_read_is_run_again(
             "delete", "pod", "-n", namespace, pod["metadata"]["name"], "--wait=true", "--grace-period=0", "--force"
         )
     operator.start()
-    run = wait_finished("twice", 90)
+    run = wait_finished("twice")
     assert (run["status"]["phase"], run["status"]["verdict"]) == ("Succeeded", "Complete"), run["status"]
     after = store.admin_client().list_objects_v2(Bucket=bucket, Prefix="traces/")["Contents"]
     assert {item["Key"]: item["ETag"] for item in after if item["Key"].endswith("manifest.json")} == stored
@@ -258,8 +264,9 @@ def test_an_api_server_away_for_a_while_changes_nothing(
     wait_finished: Finish,
 ) -> None:
     apply_run(slow_run("restart", storage))
-    wait_half_way(cluster, namespace, HALF_WAY)
-    localcluster.run("restart", "apiserver", timeout_seconds=90)
-    run = wait_finished("restart", 240)  # a controller that lost its lease takes a while to come back
+    with half_way(cluster, namespace, HALF_WAY):
+        pass
+    localcluster.run("restart", "apiserver", timeout_seconds=400)
+    run = wait_finished("restart", 500)  # a controller that lost its lease takes a while to come back
     assert (run["status"]["phase"], run["status"]["verdict"]) == ("Succeeded", "Complete"), run["status"]
     assert len(cluster.list("jobs", namespace, "shapetrace.dev/run")) == 2

@@ -112,7 +112,7 @@ class Scene:
                 wait_until(
                     f"the run ends, operator killed at {kind} {nth}",
                     over,
-                    120,
+                    300,
                     lambda: (
                         (self.cluster.get("profilerun", "small", self.namespace) or {}).get("status"),
                         operator.log.read_text()[-1500:],
@@ -125,7 +125,7 @@ class Scene:
 
 
 @pytest.mark.disruptive  # three runs at once fill two cores: alone
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_killed_at_every_write_and_first_look(
     cluster: Cluster, make_namespace: Callable[[], tuple[str, dict[str, Any]]], tmp_path: Path
 ) -> None:

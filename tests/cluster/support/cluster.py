@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ class Cluster(localcluster.Cluster):
         return localcluster.image(name)
 
     def kubectl(
-        self, *arguments: str, stdin: str | None = None, check: bool = True, timeout_seconds: float = 60
+        self, *arguments: str, stdin: str | None = None, check: bool = True, timeout_seconds: float = 180
     ) -> subprocess.CompletedProcess[str]:
         """kubectl with the admin's kubeconfig."""
         done = subprocess.run(
@@ -65,7 +67,7 @@ class Cluster(localcluster.Cluster):
             [str(self.bin / "helm"), "--kubeconfig", str(self.kubeconfig), *arguments],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=400,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -73,9 +75,12 @@ class Cluster(localcluster.Cluster):
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Of those that are not given to connections, which could take it before the operator listens."""
+    while True:
+        port = random.randrange(23_000, 28_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 @dataclass
@@ -150,7 +155,7 @@ class Operator:
                 start_new_session=True,
             )
         if wait:
-            wait_until("the operator is ready", self.ready, 60, lambda: self.log.read_text()[-2000:])
+            wait_until("the operator is ready", self.ready, 180, lambda: self.log.read_text()[-2000:])
         return self
 
     def ready(self) -> bool:

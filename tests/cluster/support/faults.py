@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import urllib.request
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,36 @@ def captured(cluster: Cluster, namespace: str) -> int:
     return sum(int(entry.get("captured") or 0) for entry in progress(cluster, namespace))
 
 
-def wait_half_way(cluster: Cluster, namespace: str, at_least: int) -> int:
-    """Wait until that many traces are captured; how many are."""
-    return wait_until(
+@contextmanager
+def half_way(cluster: Cluster, namespace: str, at_least: int) -> Iterator[int]:
+    """Wait until that many traces are captured, and hold the ranks there as long as the block lasts, however fast they
+    are; how many are captured."""
+
+    def engine_states() -> list[dict[str, Any]]:
+        pod = capture_pod(cluster, namespace) or {"status": {}}
+        return [entry["state"] for entry in pod["status"].get("containerStatuses", []) if entry["name"] == "engine"]
+
+    wait_until("the engine runs", lambda: any("running" in state for state in engine_states()), 300, engine_states)
+    launcher = container_pid(cluster, namespace, "engine")  # before there is anything to be late for
+    count = wait_until(
         f"{at_least} traces are captured",
         lambda: (count := captured(cluster, namespace)) >= at_least and count,
-        90,
-        lambda: ((capture_pod(cluster, namespace) or {}).get("status") or {}).get("containerStatuses"),
+        300,
+        engine_states,
     )
+    ranks = descendants(launcher)
+    send(ranks, signal.SIGSTOP)
+    try:
+        yield count
+    finally:
+        send(ranks, signal.SIGCONT)
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """A signal to those that are still there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def container_pid(cluster: Cluster, namespace: str, container: str) -> int:
@@ -98,12 +121,8 @@ def rank_pid(launcher: int, rank: int) -> int:
 def kill_whole_container(pid: int) -> None:
     """SIGKILL to everything in a container at once, its first process included: what a cgroup v2 OOM does."""
     everyone = [pid, *descendants(pid)]
-    for one in everyone:
-        with suppress(ProcessLookupError):
-            os.kill(one, signal.SIGSTOP)
-    for one in reversed(everyone):
-        with suppress(ProcessLookupError):
-            os.kill(one, signal.SIGKILL)
+    send(everyone, signal.SIGSTOP)
+    send(reversed(everyone), signal.SIGKILL)
 
 
 def memory_limit_file(pid: int) -> tuple[Path, Path]:

@@ -55,13 +55,13 @@ class ApiProxy:
         ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(ready,), daemon=True)
         self._thread.start()
-        if not ready.wait(10):
+        if not ready.wait(60):
             raise RuntimeError("the proxy did not start")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _serve(self, ready: threading.Event) -> None:
         asyncio.run(self._main(ready))  # which cancels the watches that are still open, and waits for them

@@ -35,7 +35,7 @@ def profile_run(
             },
             "accelerator": {"vendor": "none"},
             "storage": {"s3": dict(storage)},
-            "uploadTimeoutSeconds": 60,
+            "uploadTimeoutSeconds": 300,
             "disruptionGraceSeconds": 20,
         },
     }
