@@ -33,7 +33,7 @@ def test_it_serves_a_run_keeps_the_crd_and_leaves_nothing_else(
         "--set",
         "crd.install=false",
     ]
-    cluster.helm("install", "st", CHART, "-n", namespace, *values, "--wait", "--timeout", "90s")
+    cluster.helm("install", "st", CHART, "-n", namespace, *values, "--wait", "--timeout", "300s")
     apply_run(profile_run("charted", storage, sizes=(1,)))
     run = wait_finished("charted")
     assert run["status"]["phase"] == "Succeeded", run["status"]
@@ -48,14 +48,14 @@ def test_it_serves_a_run_keeps_the_crd_and_leaves_nothing_else(
         "podAnnotations.changed=yes",
         "--wait",
         "--timeout",
-        "90s",
+        "300s",
     )
     cluster.helm("uninstall", "st", "-n", namespace, "--wait")
     kinds = "deployments,serviceaccounts,roles,rolebindings"
     wait_until(
         "nothing of the release is left",
         lambda: not cluster.list(kinds, namespace, "app.kubernetes.io/instance=st"),
-        30,
+        120,
         lambda: cluster.kubectl("get", kinds, "-n", namespace).stdout,
     )
     assert cluster.get("profilerun", "charted", namespace), "the run outlives the release"

@@ -39,7 +39,7 @@ def crd(cluster: Any) -> dict[str, Any]:
     """The CRD as the API server has it, after ours was applied."""
     definition = custom_resource_definition()
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(definition))
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=120s")
     served: dict[str, Any] = json.loads(cluster.kubectl("get", "crd", NAME, "-o", "json").stdout)
     return served
 
@@ -67,7 +67,7 @@ def test_every_rule_has_a_case(crd: dict[str, Any]) -> None:
 def _complaints(kubectl: Kubectl, verb: str, runs: list[dict[str, Any]], *options: str) -> dict[str, str]:
     """Name -> what the server says against that object, for those that it does not take. One call for all of them."""
     body = json.dumps({"apiVersion": "v1", "kind": "List", "items": runs})
-    done = kubectl(verb, "-f", "-", *options, stdin=body, check=False, timeout_seconds=120)
+    done = kubectl(verb, "-f", "-", *options, stdin=body, check=False)
     found = {}
     for text in re.split(r"^(?=Error from server|The ProfileRun |error: )", done.stderr, flags=re.MULTILINE):
         if text.strip():
