@@ -45,7 +45,7 @@ def fetch(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -83,6 +83,17 @@ def test_a_run_of_two_ranks_is_complete_and_every_trace_is_what_its_name_says(
     assert {value for support in supports for value in support["variants"].values()} <= {"proven", "distinct"}
 
 
+PACED = """
+import time, torch, shapetrace_capture
+weight = torch.ones(64, 64)
+for size in range(1, 25):
+    with shapetrace_capture.shape(size=size, unit="bs", runner="decode"):
+        torch.mm(torch.ones(size, 64), weight)
+    time.sleep(0.75)
+"""
+"""24 captures in 18 s on any machine: the operator writes counters every 3 s."""
+
+
 def test_counters_rise_while_capture_runs_and_objects_arrive_before_its_end(
     cluster: Cluster,
     operator: Operator,
@@ -112,22 +123,24 @@ def test_counters_rise_while_capture_runs_and_objects_arrive_before_its_end(
             stderr=subprocess.DEVNULL,
         )
     try:
-        slow = ["--layers", "16", "--hidden", "512", "--heads", "8", "--vocabulary", "2048"]
-        apply_run(profile_run("watched", storage, sizes=(1, 2, 4, 8), tensor=2, variants=VARIANTS, args=slow))
+        image = cluster.image("shapetrace-engine")
+        engine = {"name": "command", "image": image, "args": ["python3", "-c", PACED]}
+        apply_run(profile_run("watched", storage, sizes=range(1, 25), spec={"engine": engine}))
         client = store.admin_client()
 
         def first_object() -> bool:
             listed = client.list_objects_v2(Bucket=bucket, Prefix="traces/").get("Contents", [])
             return any("/traces/rank-" in item["Key"] for item in listed)
 
-        wait_until("the first trace is in the bucket", first_object, 90)
+        wait_until("the first trace is in the bucket", first_object, 300)
         progress = (cluster.get("profilerun", "watched", namespace) or {})["status"].get("progress") or {}
-        run = wait_finished("watched", 180)
+        run = wait_finished("watched")
+        wait_until("the end was watched too", lambda: "Succeeded" in rows.read_text(), 60, rows.read_text)
     finally:
         watch.terminate()
         watch.wait()
-    assert progress.get("captured", 0) < 32, "the last shape was captured before the first object was stored"
-    assert run["status"]["progress"]["summary"] == "32/32"
+    assert progress.get("captured", 0) < 24, "the last shape was captured before the first object was stored"
+    assert run["status"]["progress"]["summary"] == "24/24"
     seen = [line.split() for line in rows.read_text().splitlines()]
     phases = list(dict.fromkeys(row[1] for row in seen if len(row) > 2))
     assert phases[-3:] == ["Capturing", "Finishing", "Succeeded"], phases
@@ -138,7 +151,7 @@ def test_counters_rise_while_capture_runs_and_objects_arrive_before_its_end(
         if row[1] == "Capturing"
         and len(row) > column
         and "/" in row[column]
-        and row[column].split("/")[1] in ("32", "?")
+        and row[column].split("/")[1] in ("24", "?")
     ]
     assert counts == sorted(counts)
     assert len(set(counts)) >= 3, seen
@@ -199,7 +212,7 @@ def test_a_finished_run_is_left_alone(
     job = cluster.list("jobs", namespace, "shapetrace.dev/role=finish")[0]["metadata"]["name"]
     # wait for the last event there is (the finish Job's own completion), then look at two further changes of the store
     wait_until(
-        "the finish Job is complete", lambda: (cluster.get("job", job, namespace) or {})["status"].get("succeeded"), 30
+        "the finish Job is complete", lambda: (cluster.get("job", job, namespace) or {})["status"].get("succeeded"), 120
     )
     before = (cluster.get("profilerun", "quiet", namespace) or {})["metadata"]["resourceVersion"]
     operator.kill()
@@ -211,7 +224,7 @@ def test_a_finished_run_is_left_alone(
         for event in audit_events(cluster, namespace)
         if event["verb"] == "patch" and event["user"]["username"].endswith("st-shapetrace")
     ]
-    assert after["metadata"]["resourceVersion"] > before
+    assert after["metadata"]["resourceVersion"] != before
     assert after["metadata"]["annotations"]["looked"] == "at"
     late = [event for event in audit if event["objectRef"].get("subresource") == "status"]
     writes_before = len(late)
@@ -304,6 +317,6 @@ def test_the_object_stays_small(
             args=["--layers", "1", "--hidden", "64", "--heads", "8", "--vocabulary", "64"],
         )
     )
-    run = wait_finished("large", 280)
+    run = wait_finished("large", 800)
     assert run["status"]["progress"]["summary"] == "416/416", run["status"]
     assert len(json.dumps(run)) < 16_000
