@@ -36,9 +36,9 @@ from typing import Any
 # SeaweedFS takes a gRPC port at +10000 beside each of its own; ours follow the S3 port: master, volume, filer.
 SERVICE_PORTS = {"s3": 0, "master": 1, "volume": 2, "filer": 3}
 GRPC_PORT_OFFSET = 10_000
-# 3.5 s were seen on two cores with a short election; ten times as much for a busy machine.
-START_TIMEOUT_SECONDS = 40.0
-IDENTITY_TIMEOUT_SECONDS = 10.0
+# 3.5 s were seen on two cores with a short election; the rest is for a busy machine.
+START_TIMEOUT_SECONDS = 120.0
+IDENTITY_TIMEOUT_SECONDS = 60.0
 LIMITED_ACTIONS = ("Read", "List", "Write")
 ADMIN_ACTIONS = ("Admin", "Read", "List", "Tagging", "Write")
 
@@ -67,14 +67,14 @@ class Store:
         return admin["accessKey"], admin["secretKey"]
 
     def client(self, access_key: str, secret_key: str) -> Any:
-        """A boto3 client for these keys: path style, short timeouts, no retries."""
+        """A boto3 client for these keys: path style, no retries."""
         import boto3
         from botocore.config import Config
 
         config = Config(
             s3={"addressing_style": "path"},
-            connect_timeout=3,
-            read_timeout=10,
+            connect_timeout=10,
+            read_timeout=60,
             retries={"total_max_attempts": 1},
             proxies={},
         )
@@ -148,7 +148,7 @@ class Store:
         pid = _recorded_process(self.directory)
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
-            _await(lambda: _recorded_process(self.directory) is None, 10, f"SeaweedFS (process {pid}) does not end")
+            _await(lambda: _recorded_process(self.directory) is None, 60, f"SeaweedFS (process {pid}) does not end")
         (self.directory / "pid").unlink(missing_ok=True)
         for socket_file in _socket_files(self.port):
             socket_file.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ start_apiserver() {
     --kubelet-client-certificate="$pki/apiserver-client.crt" --kubelet-client-key="$pki/apiserver-client.key" \
     --kubelet-certificate-authority="$pki/ca.crt" --kubelet-preferred-address-types=InternalIP \
     --audit-policy-file="$HERE/audit-policy.yaml" --audit-log-path="$RUN_DIR/audit.log" --audit-log-maxsize=32 --audit-log-maxbackup=2
-  await_process apiserver 60 "readiness" kubectl_admin get --raw /readyz
+  await_process apiserver 180 "readiness" kubectl_admin get --raw /readyz
 }
 
 start_controllers() {
@@ -62,7 +62,7 @@ start_dns() {
 }
 EOF
   start_process coredns "$RUN_DIR/bin/coredns" -conf "$RUN_DIR/Corefile"
-  await_process coredns 30 "listening on $NODE_1_ADDRESS:53" connects "$NODE_1_ADDRESS" 53
+  await_process coredns 120 "listening on $NODE_1_ADDRESS:53" connects "$NODE_1_ADDRESS" 53
 }
 
 connects() { # address, port

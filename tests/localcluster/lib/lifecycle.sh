@@ -38,8 +38,8 @@ join() {
       if [[ $node != node-1 && -e $RUN_DIR/commands/$node.kubelet ]]; then start_node "$node"; fi
     done
   fi
-  if ! await 60 is_healthy; then
-    say "  not healthy within 60 s: $(unhealthy_parts); making it anew"
+  if ! await 120 is_healthy; then
+    say "  not healthy within 120 s: $(unhealthy_parts); making it anew"
     take_down
     start_fresh
     return
@@ -111,7 +111,7 @@ restart_part() { # process
       # It drains after SIGTERM; a new one before that ends with "address already in use".
       step "API server ends" stop_process apiserver 25
       step "API server starts" restart_process apiserver 1
-      step "API server ready" await_process apiserver 60 readiness kubectl_admin get --raw /readyz
+      step "API server ready" await_process apiserver 180 readiness kubectl_admin get --raw /readyz
       say "  the API server was away for $(seconds_since "$began")" ;;
     *) step "$1 again" restart_process "$1" 30 ;;
   esac

@@ -55,7 +55,7 @@ EOF
             "ranges": [[{"subnet": "$POD_RANGE", "rangeStart": "$first", "rangeEnd": "$last", "gateway": "$NODE_1_ADDRESS"}]]}}]}
 EOF
   start_process "$node.containerd" containerd --config "$dir/containerd.toml"
-  await_process "$node.containerd" 30 "answer on $(node_socket "$node")" node_ctr "$node" version
+  await_process "$node.containerd" 120 "answer on $(node_socket "$node")" node_ctr "$node" version
 }
 
 start_kubelet() { # node
@@ -95,7 +95,7 @@ containerLogMaxFiles: 2
 EOF
   start_process "$node.kubelet" "$RUN_DIR/bin/kubelet" --config="$dir/kubelet.yaml" --kubeconfig="$RUN_DIR/pki/$node.kubeconfig" \
     --hostname-override="$node" --node-ip="$address" --root-dir="$dir/kubelet"
-  await_process "$node.kubelet" 60 "node $node Ready" node_is_ready "$node"
+  await_process "$node.kubelet" 180 "node $node Ready" node_is_ready "$node"
 }
 
 node_is_ready() {

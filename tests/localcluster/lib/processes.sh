@@ -71,7 +71,7 @@ stop_process() { # name, seconds
     kill "$pid" 2>/dev/null || true
     if ! await "$2" is_gone "$1"; then
       kill -KILL "$pid" 2>/dev/null || true
-      await 10 is_gone "$1" || die "$1 (process $pid) does not end, not even by SIGKILL; see: cat /proc/$pid/stack"
+      await 60 is_gone "$1" || die "$1 (process $pid) does not end, not even by SIGKILL; see: cat /proc/$pid/stack"
     fi
   fi
   rm -f "$RUN_DIR/pids/$1"
