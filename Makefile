@@ -80,8 +80,8 @@ SCRIPTS := tests requirements examples bench .ci
 
 ## ---- benchmarks
 .PHONY: bench-capture bench-read
-ROUNDS ?= 5
-bench-capture: venv ## what recording every shape costs, against SGLang's own way (ROUNDS=5, a minute each; test-sglang's environment)
+ROUNDS ?= 9
+bench-capture: venv ## what recording every shape costs, against SGLang's own way (ROUNDS=9, a quarter of a minute each; test-sglang's environment)
 	PYTHON=$(PYTHON) bench/run-capture --rounds $(ROUNDS)
 bench-read: venv $(CACHE)/readers/.done ## what reading a trace costs, against unpacking alone and against others' readers
 	$(BIN)/python bench/read.py --readers-python $(CACHE)/readers/bin/python --rounds $(ROUNDS)
