@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shapetrace_contract import spool
@@ -81,52 +82,37 @@ def test_an_engine_that_this_version_does_not_start_is_named(tmp_path: Path, eng
     assert engine in message["message"]
 
 
-def test_a_program_that_does_not_exist_is_bad_configuration(tmp_path: Path) -> None:
-    with Launched(tmp_path, "", engine="command", uploadTimeoutSeconds=0) as run:
-        run.process.kill()
-        run.process.wait()
-        environment = {
-            "PATH": os.environ["PATH"],
-            "SHAPETRACE_SPOOL": str(tmp_path / "other"),
-            "SHAPETRACE_ENGINE": '{"name": "command", "args": ["no-such-program"]}',
-            "SHAPETRACE_LIMITS": '{"uploadTimeoutSeconds": 0}',
-            "SHAPETRACE_TERMINATION_LOG": str(tmp_path / "message"),
-        }
-        code = os.spawnve(os.P_WAIT, sys.executable, [sys.executable, "-m", "shapetrace_launcher"], environment)
+def refused_command(folder: Path, *arguments: str) -> dict[str, Any]:
+    """What a launcher notes of a program of the user's that cannot be started; its message is in ``folder``."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SHAPETRACE_SPOOL": str(folder / "spool"),
+        "SHAPETRACE_ENGINE": json.dumps({"name": "command", "args": arguments}),
+        "SHAPETRACE_LIMITS": '{"uploadTimeoutSeconds": 0}',
+        "SHAPETRACE_TERMINATION_LOG": str(folder / "message"),
+    }
+    code = os.spawnve(os.P_WAIT, sys.executable, [sys.executable, "-m", "shapetrace_launcher"], environment)
     assert code == 44
+    stopped = spool.read_json(folder / "spool" / spool.STOPPED)
+    assert stopped is not None
+    assert stopped["reason"] == "BadConfiguration"
+    return stopped
+
+
+def test_a_program_that_does_not_exist_is_bad_configuration(tmp_path: Path) -> None:
+    refused_command(tmp_path, "no-such-program")
     assert "no-such-program" in (tmp_path / "message").read_text()
 
 
 def test_a_command_line_given_as_one_word_is_told_how_it_is_written(tmp_path: Path) -> None:
-    environment = {
-        "PATH": os.environ["PATH"],
-        "SHAPETRACE_SPOOL": str(tmp_path / "spool"),
-        "SHAPETRACE_ENGINE": '{"name": "command", "args": ["python3 mine.py", "--size"]}',
-        "SHAPETRACE_LIMITS": '{"uploadTimeoutSeconds": 0}',
-        "SHAPETRACE_TERMINATION_LOG": str(tmp_path / "message"),
-    }
-    code = os.spawnve(os.P_WAIT, sys.executable, [sys.executable, "-m", "shapetrace_launcher"], environment)
-    assert code == 44
-    stopped = spool.read_json(tmp_path / "spool" / spool.STOPPED)
-    assert stopped is not None
+    stopped = refused_command(tmp_path, "python3 mine.py", "--size")
     assert stopped["message"].endswith('; one word for each list entry: ["python3", "mine.py", "--size"]')
 
 
 @pytest.mark.parametrize("argument", ["a\0b", "half \ud800"], ids=["NUL", "half a surrogate"])
 def test_an_argument_that_no_program_can_be_given_is_bad_configuration(tmp_path: Path, argument: str) -> None:
-    environment = {
-        "PATH": os.environ["PATH"],
-        "SHAPETRACE_SPOOL": str(tmp_path / "spool"),
-        "SHAPETRACE_ENGINE": json.dumps({"name": "command", "args": ["echo", argument]}),
-        "SHAPETRACE_LIMITS": '{"uploadTimeoutSeconds": 0}',
-        "SHAPETRACE_TERMINATION_LOG": str(tmp_path / "message"),
-    }
-    code = os.spawnve(os.P_WAIT, sys.executable, [sys.executable, "-m", "shapetrace_launcher"], environment)
-    assert code == 44
+    refused_command(tmp_path, "echo", argument)
     assert "engine.args" in (tmp_path / "message").read_text()
-    stopped = spool.read_json(tmp_path / "spool" / spool.STOPPED)
-    assert stopped is not None
-    assert stopped["reason"] == "BadConfiguration"
 
 
 def test_an_engine_without_our_hooks_is_exit_51(tmp_path: Path) -> None:
