@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from shapetrace_contract.arguments import given, options
 from shapetrace_contract.model import identify
 from shapetrace_contract.settings import EngineSettings, ImageSettings
-from shapetrace_contract.tag import Shape, TagError
 from shapetrace_traces.judge import Verdicts
+from shapetrace_traces.judge.evidence import runner_of
 from shapetrace_traces.judge.ranks import planned_tags
 from shapetrace_traces.manifest import (
     GpuEvents,
@@ -194,14 +194,14 @@ def describe_coverage(parts: Sequence[Part], verdicts: Verdicts) -> list[Manifes
     for part in sorted(parts, key=lambda part: int(part["rank"])):
         rank, expected = int(part["rank"]), set(planned_tags(part))
         for tag in sorted(expected):
-            runner = _runner(tag)
+            runner = runner_of(tag)
             planned[runner] += 1
             if tag in there.get(rank, set()):
                 delivered[runner] += 1
             else:
                 missing.setdefault(runner, []).append(f"rank {rank}: {_text(tag)}")
         for tag in sorted(there.get(rank, set()) - expected):
-            additional[_runner(tag)] += 1
+            additional[runner_of(tag)] += 1
     return [
         ManifestCoverage(
             runner=runner,
@@ -214,13 +214,6 @@ def describe_coverage(parts: Sequence[Part], verdicts: Verdicts) -> list[Manifes
         )
         for runner in sorted({*planned, *additional})[:MAX_NAMES]
     ]
-
-
-def _runner(tag: str) -> str:
-    try:
-        return str(Shape.from_tag(tag).runner)
-    except TagError:
-        return "?"
 
 
 def describe_content(index: Mapping[str, Any]) -> TraceContent | None:

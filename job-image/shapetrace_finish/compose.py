@@ -14,6 +14,7 @@ from shapetrace_contract.settings import CaptureSettings, EngineSettings, ImageS
 from shapetrace_contract.tag import sglang_name
 from shapetrace_traces.judge import RankVerdict, TraceVerdict, Verdicts
 from shapetrace_traces.judge.evidence import texts
+from shapetrace_traces.judge.ranks import BORNE_OUT
 from shapetrace_traces.manifest import (
     Failure,
     Manifest,
@@ -142,7 +143,7 @@ def _not_proven(verdicts: Verdicts) -> str | None:
     named = {"size": first.size, **first.variants}
     words = ", ".join(f"{name} {word}" for name, word in named.items())
     count = f"{len(verdicts.unproven)} of {len(verdicts.traces)} traces are not proven"
-    proven = {name for name, word in named.items() if word in ("proven", "distinct")}
+    proven = {name for name, word in named.items() if word in BORNE_OUT}
     why = [text for text in first.evidence if text.partition(": ")[0] not in proven]
     return "; ".join([f"strict is set, and {count}, first rank {first.trace.rank} {first.trace.tag} ({words})", *why])
 

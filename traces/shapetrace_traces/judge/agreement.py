@@ -13,7 +13,7 @@ from typing import Any
 
 from shapetrace_contract.message import shorten
 
-from shapetrace_traces.judge.evidence import shape_of
+from shapetrace_traces.judge.evidence import runner_of
 from shapetrace_traces.judge.ranks import eager_reason, planned_tags, unread_lines
 
 SHOWN = 3
@@ -55,7 +55,7 @@ def _compare(plans: Mapping[int, set[str]]) -> dict[int, list[str]]:
     by_runner: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for rank, plan in plans.items():
         for tag in plan:
-            by_runner[_runner(tag)][rank].add(tag)
+            by_runner[runner_of(tag)][rank].add(tag)
     found: dict[int, list[str]] = defaultdict(list)
     for _, planned in sorted(by_runner.items()):
         everywhere = set().union(*planned.values())
@@ -69,11 +69,6 @@ def _compare(plans: Mapping[int, set[str]]) -> dict[int, list[str]]:
     for rank in plans.keys() - set(captured):
         found[rank].append(f"planned no graph, though {_named(captured)} planned {most}")
     return found
-
-
-def _runner(tag: str) -> str:
-    shape = shape_of(tag)
-    return "" if shape is None else str(shape.runner)
 
 
 def _listed(tags: Sequence[str]) -> str:

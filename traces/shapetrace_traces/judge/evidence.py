@@ -117,6 +117,12 @@ def shape_of(tag: object) -> Shape | None:
         return None
 
 
+def runner_of(tag: str) -> str:
+    """The runner that a tag names, by which tags are grouped; ``?`` for anything that is no tag."""
+    shape = shape_of(tag)
+    return "?" if shape is None else str(shape.runner)
+
+
 def signature_of(index: Mapping[str, Any]) -> Signature:
     """Operators and launches of a capture: of what lies in the stream captures of a trace that has some."""
     sequence = index.get("sequenceSha256")

@@ -12,6 +12,8 @@ from shapetrace_contract.tag import Shape, TagError
 
 from shapetrace_traces.judge.evidence import Trace, shape_of, texts
 
+BORNE_OUT = frozenset({"proven", "distinct"})
+"""The words for a variant that ``strict`` accepts; of a size only the first."""
 MAX_REASONS = 40
 """Of one rank; the first ones say it, the manifest's traces say the rest."""
 MAX_PLANNED = 100_000
@@ -37,7 +39,7 @@ class TraceVerdict:
     @property
     def is_proven(self) -> bool:
         """Whether the label is as well supported as ``strict`` asks."""
-        return self.size == "proven" and all(word in ("proven", "distinct") for word in self.variants.values())
+        return self.size == "proven" and all(word in BORNE_OUT for word in self.variants.values())
 
 
 @dataclass

@@ -154,7 +154,7 @@ class Seen:
         if key is not None:
             mode = self._context.cudagraph_runtime_mode.name
         elif self._graphs is not None:
-            new = {key for (_, key), graph in self._graphs().items() if self._before.get((_, key)) != graph}
+            new = {place[1] for place, graph in self._graphs().items() if self._before.get(place) != graph}
             key = next(iter(new)) if len(new) == 1 else None
             mode = "" if hasattr(key, "cg_mode") else "PIECEWISE"
         if key is not None:
